@@ -23,12 +23,14 @@ CHECK_PERIOD = 1.0
 _DARK = 1 / 8
 #: Pixels along which colors and polarizers repeat, at most.
 _TILE = 4
-#: Ratio of the roughness of two readings above which one of them is wrong, and that of even and odd pixels if one of
-#: two is. In real frames the latter is 1.5 at most.
-_ROUGHER, _MUCH_ROUGHER = 2.0, 4.0
-#: Roughness over the standard deviation above which pixels are no picture, but for noise; it is 0.1 to 0.5 in pictures.
-_ROUGH = 0.25
-_PACKINGS = ("p", "packed")
+#: How much pixels differ in wrong readings at least (`_columns`), and how many times more than in the right one.
+_ROUGH, _ROUGHER = 0.6, 3.0
+#: Ratio of the means of even and odd columns that no light has: fully polarized light has 5.8.
+_POLARIZED = 8.0
+#: Sides of the frames that are looked at, and brightness in levels: few pixels or levels tell nothing.
+_SIDE, _LEVELS = 128, 16
+#: Packings of 12 bits that take the same bytes.
+_OF_12_BITS = ("12p", "12Packed")
 #: Rows of packed pixels that are read in both ways, about.
 _ROWS = 128
 
@@ -83,24 +85,27 @@ def _pixel_warnings(
 
 def _byte_warnings(frame: Frame, sample: Sample) -> Iterator[FrameWarning]:
     """Yield that pixels of the same polarizer are much more alike if their bytes are read in another way."""
+    if min(frame.shape) < _SIDE:
+        return
     if isinstance(frame, PackedFrame):
-        names = [name for name, fmt in FORMATS.items() if fmt.bits == frame.fmt.bits and fmt.packing in _PACKINGS]
-        other = FORMATS[next((name for name in names if FORMATS[name].packing != frame.fmt.packing), names[0])]
-        rows, width = frame.rows[:: len(frame.rows) // _ROWS | 1], frame.width  # even and odd ones
-        if other.row_bytes(width) > rows.shape[1]:
+        other = {FORMATS[a]: FORMATS[b] for a, b in (_OF_12_BITS, _OF_12_BITS[::-1])}.get(frame.fmt)
+        if other is None:
             return
-        read, as_other = (_roughness(replace(frame, rows=rows, fmt=fmt).unpack().mosaic) for fmt in (frame.fmt, other))
-        # only one of each two pixels is read wrongly
-        if max(read) > _MUCH_ROUGHER * min(read) and max(as_other) < _ROUGHER * min(as_other):
+        rows = frame.rows[:: len(frame.rows) // _ROWS | 1]  # even and odd ones
+        read, as_other = (_columns(replace(frame, rows=rows, fmt=fmt).unpack().mosaic) for fmt in (frame.fmt, other))
+        # of each two pixels, one is read rightly in both packings; the other one becomes noise, or much brighter
+        is_noise = any(a[1] > _ROUGH and a[1] > _ROUGHER * b[1] for a, b in zip(read, as_other))
+        is_bright = min(mean for mean, _ in as_other) > _LEVELS
+        if is_bright and (is_noise or (_contrast(read) > _POLARIZED and _contrast(as_other) < _ROUGHER)):
             yield FrameWarning(
                 "encoding",
-                f"pixels are more alike in the packing {_name_of(other)} than in {_name_of(frame.fmt)}: the driver, or "
-                "--raw, states the wrong one",
+                f"pixels are more alike in the packing Mono{_name_of(other)} than in Mono{_name_of(frame.fmt)}: the "
+                "driver, or --raw, states the wrong one",
             )
-    elif frame.mosaic.dtype == np.uint16 and not frame.is_split:
+    elif frame.mosaic.dtype == np.uint16:
         bands = sample.bands.reshape(-1, sample.bands.shape[-1])
-        shares = [max(_roughness(rows)) / (float(rows.std()) or 1.0) for rows in (bands, bands.byteswap())]
-        if shares[0] > _ROUGH and shares[0] > _ROUGHER * shares[1]:
+        differences = [max(row[1] for row in _columns(rows)) for rows in (bands, bands.byteswap())]
+        if differences[0] > max(_ROUGH, _ROUGHER * differences[1]):
             yield FrameWarning(
                 "encoding",
                 "pixels are more alike with their two bytes in the other order: the driver states the wrong one "
@@ -108,15 +113,24 @@ def _byte_warnings(frame: Frame, sample: Sample) -> Iterator[FrameWarning]:
             )
 
 
-def _roughness(rows: np.ndarray) -> Tuple[float, float]:
-    """Return the mean differences of pixels of the same color and polarizer, in even and in odd columns."""
+def _columns(rows: np.ndarray) -> List[Tuple[float, float]]:
+    """Return the mean of even and of odd columns, and how much pixels of the same color and polarizer differ there.
+
+    The latter is over the standard deviation: 0.1 to 0.5 in pictures, 1.1 in noise.
+    """
     steps = np.abs(rows[:, _TILE:].astype(np.float32) - rows[:, :-_TILE])
-    return float(steps[:, ::2].mean()), float(steps[:, 1::2].mean())
+    parts = ((rows[:, k::2], steps[:, k::2]) for k in (0, 1))
+    return [(float(pixels.mean()), float(step.mean()) / (float(pixels.std()) or 1.0)) for pixels, step in parts]
+
+
+def _contrast(columns: List[Tuple[float, float]]) -> float:
+    """Return the ratio of the means of even and odd columns."""
+    (even, _), (odd, _) = columns
+    return max(even, odd) / max(min(even, odd), 1.0)
 
 
 def _name_of(fmt: RawFormat) -> str:
-    """Return the name of a packed format, as PFNC has it."""
-    return f"Mono{next(name for name, row in FORMATS.items() if row == fmt)}"
+    return next(name for name, row in FORMATS.items() if row == fmt)
 
 
 def _size_warnings(frame: Frame, options: Options) -> Iterator[FrameWarning]:

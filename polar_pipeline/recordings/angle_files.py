@@ -20,9 +20,11 @@ from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.sensor.mosaic import ANGLES
 
 #: Parts of a pattern: alternatives, a named part, or wildcards of the shell.
-_PARTS = re.compile(r"\{([^{}/]*,[^{}]*)\}|\{(\w+)\}|(\*\*/|\*|\?|\[[^\]/]+\])")
+_PARTS = re.compile(r"\{([^{}/]*,[^{}]*)\}|\{(\w+)\}|(\*\*/|\*|\?|\[!?\]?[^\]/]*\])")
 #: A number of degrees, which can have a sign and decimals.
 _DEGREES = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+#: The part of a number at the end of what names have in common, and at the beginning.
+_NUMBER_END, _NUMBER_BEGIN = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?)?$"), re.compile(r"(?:[0-9]*(?:\.[0-9]+)?)?")
 #: A number in a name that can be an angle in degrees.
 _NUMBER = re.compile(r"(?<![0-9.])(0*(?:0|45|90|135))(?![0-9.]*[0-9])")
 #: What is left around the angle in a name, and does not belong to the name of the frame.
@@ -103,6 +105,10 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path
             "TIFF or NPY, or say --content mosaics if they are mosaics"
         )
     groups, named = _same_names(folders), dict.fromkeys(files if folders else (), True)
+    degrees = degrees_in([file.name for file in files]) if len(files) == len(ANGLES) and not folders else None
+    if degrees is not None and sorted(degrees) == list(ANGLES) and not singly:
+        in_order = tuple(files[degrees.index(angle)] for angle in ANGLES)
+        groups, named = [FrameFiles(_common_name(in_order), in_order)], dict.fromkeys(files, True)
     if not groups and not singly:
         groups, named = angle_groups(files)
     if len(files) == len(ANGLES) and not singly:
@@ -267,11 +273,31 @@ def degrees_in(names: Sequence[str]) -> Optional[List[float]]:
     by anything else.
     """
     before, behind = _around(names) if len(names) > 1 else ("", "")
-    begin, end = len(before.rstrip("0123456789.")), len(behind.lstrip("0123456789."))
+    # a number may begin in what is before, and end in what is behind
+    begin, end = len(_NUMBER_END.sub("", before, 1)), len(_NUMBER_BEGIN.sub("", behind, 1))
     words = [name[begin : len(name) - end] for name in names]
     if not words or not all(map(_DEGREES.fullmatch, words)):
         return None
     return [float(word) % 180 for word in words]
+
+
+def angles_of_names(names: Sequence[str]) -> Tuple[float, ...]:
+    """Return the angles of polarizers that names of planes state; () for names without angles, or that only count.
+
+    Raises:
+        SourceError: Each name has angles, and it is not clear which one is meant.
+    """
+    degrees = degrees_in(names)
+    if degrees is not None:
+        is_count = all(b - a == 1 for a, b in zip(degrees, degrees[1:]))
+        return () if is_count else tuple(degrees)
+    rows = [{int(number) for number in _NUMBER.findall(name)} for name in names]
+    if len(names) % len(ANGLES) or set().union(*rows) != set(ANGLES) or not all(rows):
+        return ()
+    if all(len(row) == 1 for row in rows):
+        return tuple(float(row.pop()) for row in rows)
+    listed = ", ".join(map(printable, names[: len(ANGLES)]))
+    raise SourceError(f"it is not clear which angles the names {listed} of its planes state: save each as a file")
 
 
 def _complete(frame: Dict[int, List[Path]], name: str, what: str) -> FrameFiles:
@@ -369,19 +395,21 @@ def _angle_folders(folder: Path) -> List[Path]:
     Raises:
         SourceError: There are folders of other angles too.
     """
-    folders = [path for path in folder.iterdir() if path.is_dir() and not is_hidden(path)]
+    folders = [path for path in folder.iterdir() if path.is_dir() and not is_hidden(path) and pictures_in(path)]
     degrees = degrees_in([path.name for path in folders])
     named: Dict[int, List[Path]] = {}
     for k, path in enumerate(folders):
         number = _NUMBER.search(path.name)
         angle = degrees[k] if degrees else float(number.group(1)) if number else -1
         named.setdefault(int(angle) if angle in ANGLES else -1, []).append(path)
-    if any(len(named.get(angle, ())) != 1 for angle in ANGLES):
+    if not set(ANGLES) <= set(named):
         return []
     if degrees and len(folders) > len(ANGLES):
-        others = ", ".join(sorted(printable(path.name) for path in named[-1]))
+        listed = ", ".join(printable(path.name) for path in sorted(folders, key=natural_order))
         raise SourceError(
-            f"{folder} has folders of the angles 0, 45, 90 and 135, and of others ({others}): name those of a frame by "
+            f"{folder} has folders of the angles 0, 45, 90 and 135, and of others ({listed}): name those of a frame by "
             f"a pattern such as {quoted(f'{folder}/{{0,45,90,135}}/*')}"
         )
+    if any(len(named[angle]) > 1 for angle in ANGLES):
+        return []
     return [named[angle][0] for angle in ANGLES]

@@ -6,7 +6,7 @@ which one it is (`Stated`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -24,7 +24,7 @@ CONTENTS = ("auto", "mosaics", "angles", "tiles", "stokes")
 LAYOUTS: Dict[str, Tuple[str, ...]] = {
     "mosaics": ("hw", "nhw", "hwn"),
     "angles": (
-        *("ahw", "hwa", "nahw", "nhwa", "anhw"),
+        *("ahw", "hwa", "nahw", "nhwa", "anhw", "hwna", "ahwn"),
         *("ahwc", "hwac", "hwca", "achw", "cahw", "nahwc", "nhwac", "nhwca", "anhwc"),
     ),
     "tiles": ("hw", "nhw", "hwc", "nhwc"),
@@ -53,6 +53,8 @@ _SMOOTH = 0.9
 _LIKELY, _CLEAR = 1.4, 3.0
 #: Share by which the gains of pairs of planes differ at most; two percent in real sensors.
 _GAIN = 0.03
+#: Largest number of floats, S0 at full scale 1, and some noise.
+_MAX_SHARE = 2.05
 #: Share of the light by which I0 + I90 and I45 + I135 differ at most in four images of one scene. A gamma makes it 4 %.
 _DIFFERENT = 0.1
 #: Share by which one of them is brighter than the other in all of a frame, above which the angles are others, or the
@@ -69,6 +71,10 @@ _ORDERS: Dict[_Pairs, str] = {
 }
 #: Factor by which the sums of two pairs of planes differ more than both others, if planes are alike in pairs.
 _PAIRED = 10.0
+#: Ratio of the sides of an image above which another reading with broader images is right.
+_NARROW = 4
+#: Degrees by which stated angles may differ from 0, 45, 90 and 135.
+_NEAR = 0.5
 #: How a stack of angle images is saved.
 _STACKED = "them as (N, 4, H, W)"
 #: Correlation of images of one scene, and deviation of its light as a share of the mean, both beyond those of a lamp.
@@ -120,37 +126,6 @@ class Stated:
 NOTHING_STATED = Stated()
 
 
-def order_of(degrees: Optional[Sequence[float]]) -> Tuple[int, ...]:
-    """Return the angles of the planes of a frame from those that a file states for each of its planes; () for none.
-
-    Raises:
-        FrameError: They are other angles, or the planes of a frame do not follow each other (cause `type`).
-    """
-    if not degrees or len(degrees) % len(ANGLES) or len(set(degrees)) < len(ANGLES):
-        return ()
-    first = list(degrees[: len(ANGLES)])
-    if sorted(first) == list(ANGLES) and list(degrees) == first * (len(degrees) // len(ANGLES)):
-        return tuple(map(int, first))
-    if set(degrees) <= set(ANGLES):
-        raise FrameError(
-            "type", f"its planes are of the angles {quoted(list(degrees))}: the four of a frame must follow each other"
-        )
-    return ()
-
-
-def with_order(stated: Stated, order: Tuple[int, ...]) -> Stated:
-    """Add the order of angles that a file states to what the user says of it.
-
-    Raises:
-        FrameError: The user states another one (cause `type`).
-    """
-    if not order or stated.content in ("mosaics", "stokes"):
-        return stated
-    if stated.order and stated.order != order:
-        raise FrameError("type", f"the file states the order {order} of its angles, --angle-order is {stated.order}")
-    return replace(stated, order=order, content="angles" if stated.content == "auto" else stated.content)
-
-
 class Pixels(NamedTuple):
     """An array as a file stores it.
 
@@ -158,13 +133,13 @@ class Pixels(NamedTuple):
         array: Its numbers.
         maximum: The largest number that the file states; 0 for none.
         warnings: About the file.
-        order: The angles of its planes that the file states, as `Stated.order`.
+        angles: The angles of its planes in degrees that the file states; () for none.
     """
 
     array: np.ndarray
     maximum: int = 0
     warnings: Tuple[FrameWarning, ...] = ()
-    order: Tuple[int, ...] = ()
+    angles: Tuple[float, ...] = ()
 
 
 class Frames(NamedTuple):
@@ -175,12 +150,30 @@ class Frames(NamedTuple):
     warnings: Tuple[FrameWarning, ...] = ()
 
 
-def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
+class _Reading(NamedTuple):
+    """A way to read an array: its layout, and the frames."""
+
+    layout: str
+    frames: Frames
+
+    @property
+    def content(self) -> str:
+        return self.frames.content
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether its images are much longer than wide."""
+        sides = self.frames.array.shape[-2:] if self.frames.array.shape[-1] != 3 else self.frames.array.shape[-3:-1]
+        return max(sides) > _NARROW * min(sides)
+
+
+def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED, angles: Tuple[float, ...] = ()) -> Frames:
     """Find the frames in an array of pixels, as views where it is possible.
 
     Args:
         array: Numbers of any shape in `LAYOUTS`; 12 channels are four angles of three colors.
         stated: What the user says of it.
+        angles: What the file says of its planes (`Pixels.angles`).
 
     Raises:
         FrameError: It holds no frames, or several readings are possible (cause `type`), or the angles contradict their
@@ -191,22 +184,26 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
     array = without_plain_channels(array)
     contents = [stated.content] if stated.content != "auto" else ["angles", "tiles"] if stated.order else [*LAYOUTS]
     readings = [
-        Frames(content, _arranged(variant, layout))
+        _Reading(layout, Frames(content, _arranged(variant, layout)))
         for variant in _variants(array)
         for content in contents
         for layout in LAYOUTS[content]
         if _fits(variant.shape, layout)
     ]
-    readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.array.shape)]
+    readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.frames.array.shape)]
+    broad = {row.content for row in readings if not row.is_narrow}
+    readings = [row for row in readings if not (row.is_narrow and row.content in broad)]  # frames are first or last
     if not readings:
         raise FrameError("type", _refusal(array, stated))
     if stated.content == "auto" or len(readings) > 1:
-        readings = _likely(array, readings, stated)
-    (frames,) = readings
+        readings = _likely(array, readings, stated, angles)
+    frames = readings[0].frames
     if frames.content == "tiles":
         frames = frames._replace(array=_quarters(frames.array))
     if frames.content == "stokes":
         _check_stokes(frames.array[0])
+    if frames.content == "angles" and angles:
+        return _in_order(frames, stated, _stated_order(angles, frames, stated))
     return _in_order(frames, stated) if frames.content in ("angles", "tiles") else frames
 
 
@@ -227,7 +224,8 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
         raise FrameError("size", f"four angle images must have one size and type, got {sizes}")
     planes = without_plain_channels(np.stack(images))
-    layout = next((each for each in ("ahw", "ahwc", "anhw", "anhwc") if _fits(planes.shape, each)), None)
+    layouts = ("ahw", "ahwc", "anhw", "anhwc")
+    layout = next((each for each in layouts if _fits(planes.shape, each, is_stack=True)), None)
     if layout is None:
         raise FrameError(
             "type",
@@ -378,14 +376,13 @@ def _variants(array: np.ndarray) -> List[np.ndarray]:
     return [array]
 
 
-def _fits(shape: Tuple[int, ...], layout: str) -> bool:
+def _fits(shape: Tuple[int, ...], layout: str, is_stack: bool = False) -> bool:
+    """Return whether an array can have a layout; `is_stack` says that three images are no colors."""
     if len(shape) != len(layout):
         return False
     least = MIN_SIDE if layout in LAYOUTS["mosaics"] else MIN_SIDE // 2
     sizes = dict(zip(layout, shape))
-    if layout == "anhw" and sizes["n"] == _SIZES["c"]:  # then they are colors
-        return False
-    if layout == "hwn" and not _SIZES["c"] < sizes["n"] < min(sizes["h"], sizes["w"]):
+    if layout in ("anhw", "hwna", "ahwn", "hwn") and sizes["n"] == _SIZES["c"] and not is_stack:  # then they are colors
         return False
     return all(
         sizes[axis] >= least if axis in "hw" else sizes[axis] == _SIZES.get(axis, sizes[axis]) and sizes[axis] > 0
@@ -419,18 +416,24 @@ def _quarters(array: np.ndarray) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------------- readings
 
 
-def _likely(array: np.ndarray, readings: Sequence[Frames], stated: Stated) -> List[Frames]:
+def _likely(
+    array: np.ndarray, readings: Sequence[_Reading], stated: Stated, angles: Tuple[float, ...]
+) -> List[_Reading]:
     """Return the only reading that the numbers allow.
 
     Raises:
         FrameError: There are none or several (cause `type`); the message names them with their options.
     """
-    plausible: List[Tuple[Frames, int]] = []
-    needs_lattice = _fits(array.shape, "hwn")  # frames may be first or last
+    plausible: List[Tuple[_Reading, int]] = []
     for row in readings:  # mosaics come first
         is_sure = any(evidence > 0 for _, evidence in plausible)
-        plausible.append((row, _evidence(row, is_sure, needs_lattice)))
+        plausible.append((row, _evidence(row, is_sure)))
     sure = [row for row, evidence in plausible if evidence > 0]
+    if angles and _are_polarizers(angles):
+        named = [row for row, evidence in plausible if row.content == "angles" and evidence >= 0]
+        mosaics = [row for row in sure if row.content == "mosaics" and len(row.frames.array) == len(angles)]
+        if not sure or mosaics:
+            sure = [*mosaics, *named]
     if len(sure) == 1:
         return sure
     if len(sure) == 2 and {row.content for row in sure} == {"mosaics"}:  # frames may be first or last
@@ -438,15 +441,15 @@ def _likely(array: np.ndarray, readings: Sequence[Frames], stated: Stated) -> Li
         if max(first, last) > _ALTERNATING * min(first, last):
             return sure[:1] if first < last else sure[1:]
     if sure and {row.content for row in sure} == {"angles"}:  # the angles may be first or last
-        sure.sort(key=_misfit)
-        if 2 * _misfit(sure[0]) < _misfit(sure[1]):
+        sure.sort(key=lambda row: _misfit(row.frames))
+        if 2 * _misfit(sure[0].frames) < _misfit(sure[1].frames):
             return sure[:1]
     possible = sure or [row for row, evidence in plausible if evidence == 0]
     if len(possible) == 1:
         return possible
     if not possible:
         raise FrameError("type", _refusal(array, stated if stated.content == "auto" else NOTHING_STATED))
-    listed = " or ".join(dict.fromkeys(f"{_described(row)} (--content {row.content})" for row in possible))
+    listed = " or ".join(dict.fromkeys(f"{_described(row.frames)} (--content {row.content})" for row in possible))
     if len({row.content for row in possible}) == 1:
         each = "mosaics as (N, H, W)" if possible[0].content == "mosaics" else "(4, H, W), or in color (4, H, W, 3)"
         raise FrameError(
@@ -465,18 +468,20 @@ def _alternation(array: np.ndarray, axis: int) -> float:
     return float(near / far)
 
 
-def _evidence(frames: Frames, is_sure: bool, needs_lattice: bool) -> int:
+def _evidence(reading: _Reading, is_sure: bool) -> int:
     """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither.
 
-    `is_sure` says whether they speak for another reading, `needs_lattice` whether a mosaic must look like one.
+    `is_sure` says whether they speak for another reading.
     """
+    frames = reading.frames
     first = frames.array[0]
     if frames.content == "stokes":
         return 1 if _are_stokes(first) and (first[..., 1:] < 0).any() else -1
     if frames.content == "mosaics":
         # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic; three smooth
         # images can be red, green and blue, or S0, S1 and S2
-        return 1 if has_lattice(first) else -1 if needs_lattice or len(frames.array) == 3 else 0
+        is_rare = reading.layout == "hwn" or len(frames.array) == 3
+        return 1 if has_lattice(first) else -1 if is_rare else 0
     if frames.content == "tiles":
         return _tile_evidence(first, is_sure)
     lights = [_compared(frame) for frame in (first, frames.array[-1])]
@@ -588,7 +593,10 @@ def _differences(light: np.ndarray) -> Dict[_Pairs, float]:
 
 def _disagreement(light: np.ndarray) -> float:
     """Return the share of the light by which the sums of pairs of planes differ at least."""
-    return min(_differences(light).values()) / (2 * float(np.abs(light).mean()) or 1.0) if light.size else 0.0
+    if not light.size:
+        return 0.0
+    rounding = 0.5 if light.max() > _MAX_SHARE else 0.0  # of integers
+    return max(0.0, min(_differences(light).values()) - rounding) / (2 * float(np.abs(light).mean()) or 1.0)
 
 
 def _imbalance(light: np.ndarray) -> float:
@@ -645,21 +653,57 @@ def _check_stokes(array: np.ndarray) -> None:
             "cv2.imwrite reverses their order in a TIFF file",
         )
     brightest = float(np.nanmax(array[..., 0]))
-    if brightest > 2.05:  # rounding and noise
+    if brightest > _MAX_SHARE:
         raise FrameError(
             "type",
             f"S0 = I0 + I90 is at most 2 at full scale 1, got {brightest:.6g}: divide S0, S1 and S2 by full scale",
         )
 
 
-def _in_order(frames: Frames, stated: Stated) -> Frames:
+def _are_polarizers(angles: Sequence[float]) -> bool:
+    """Return whether angles are none but 0, 45, 90 and 135 degrees, turned by 180 or not."""
+    return all(abs(angle - 45 * round(angle / 45)) <= _NEAR for angle in angles)
+
+
+def _order_in(angles: Sequence[float]) -> Tuple[int, ...]:
+    """Return the order of 0, 45, 90 and 135 in angles that repeat it; () for others."""
+    nearest = [45 * round(angle / 45) % 180 for angle in angles]
+    first = nearest[: len(ANGLES)]
+    is_whole = sorted(first) == list(ANGLES) and nearest == first * (len(nearest) // len(ANGLES))
+    return tuple(first) if is_whole and _are_polarizers(angles) else ()
+
+
+def _stated_order(angles: Tuple[float, ...], frames: Frames, stated: Stated) -> Tuple[int, ...]:
+    """Return the order of the planes of a frame that a file states.
+
+    Raises:
+        FrameError: It states other angles, or the user another order (cause `type`).
+    """
+    order, planes = _order_in(angles), len(ANGLES) * len(frames.array)
+    if order and len(angles) in (len(ANGLES), planes) and stated.order in ((), order):
+        return order
+    if stated.order and not order:
+        return stated.order
+    raise FrameError(
+        "type",
+        f"the file states the angles {quoted(list(angles))} of its {planes} planes, where 0, 45, 90 and 135 of a frame "
+        "must follow each other: say which they are by --angle-order, or save them as (N, 4, H, W)",
+    )
+
+
+def _in_order(frames: Frames, stated: Stated, named: Tuple[int, ...] = ()) -> Frames:
     """Sort planes by angle, in the order that is stated or the usual one, which the light must not contradict.
+
+    Args:
+        frames: Angle images.
+        stated: What the user says of them.
+        named: The order that the file states; () for none.
 
     Raises:
         FrameError: I0 + I90 and I45 + I135 differ, and the user does not say that these are angle images, or in which
             order; or tiles have an order that their light does not show (cause `type`).
     """
-    light, order = _compared(frames.array[0]), stated.order or ANGLES
+    light, order = _compared(frames.array[0]), stated.order or named or ANGLES
     is_guess = frames.content == "tiles" and not stated.order
     pairs = _perpendicular(light, _LIKELY if is_guess else _CLEAR)
     text, option, listed = "", "", ",".join(map(str, order))

@@ -175,6 +175,8 @@ def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
 
 # --------------------------------------------------------------------------------------------------------------- image
 
+#: Largest S0 at full scale 1, and some noise.
+_BRIGHTEST = 2.05
 #: Encodings of the products: element type and channels.
 _ARRAYS = {
     "mono8": ("u1", 1),
@@ -244,11 +246,13 @@ def _stokes_light(message: ImageMessage) -> Light:
     """Return the light behind polarizers of an image of Stokes vectors.
 
     Raises:
-        FrameError: Bytes are missing or left (causes `step`, `truncated`).
+        FrameError: Bytes are missing or left (causes `step`, `truncated`), or the numbers are no shares of full scale
+            (`type`).
     """
-    height, width = message.height, message.width
-    checked_step(message.data.size, height, width, 12 * width, message.step, message.encoding)
-    s0, s1, s2 = np.moveaxis(message.data.view("<f4").reshape(height, width, 3), -1, 0)
+    s0, s1, s2 = np.moveaxis(_stored_array(message, "f4", 3), -1, 0)
+    largest = max(float(np.nanmax(np.abs(part), initial=0)) for part in (s0, s1, s2))
+    if not largest <= _BRIGHTEST:
+        raise FrameError("type", f"S0 = I0 + I90 is at most 2 at full scale 1, got {largest:.6g} in S0, S1 or S2")
     return Light(np.stack([s0 + s1, s0 + s2, s0 - s1, s0 - s2]) / 2, is_measured=False)
 
 
@@ -260,7 +264,15 @@ def to_array(message: ImageMessage) -> np.ndarray:
     """
     if message.encoding not in _ARRAYS:
         raise FrameError("encoding", f"encoding must be one of {', '.join(_ARRAYS)}, got {quoted(message.encoding)}")
-    kind, channels = _ARRAYS[message.encoding]
+    return _stored_array(message, *_ARRAYS[message.encoding])
+
+
+def _stored_array(message: ImageMessage, kind: str, channels: int) -> np.ndarray:
+    """Return the numbers of an image as (H, W) or (H, W, channels), without what fills its rows.
+
+    Raises:
+        FrameError: Bytes are missing or left (causes `step`, `truncated`).
+    """
     dtype = np.dtype(kind).newbyteorder(">" if message.is_bigendian else "<")
     row, height, width = message.width * channels * dtype.itemsize, message.height, message.width
     if message.step < row:

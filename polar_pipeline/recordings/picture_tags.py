@@ -23,6 +23,7 @@ _DESCRIPTION, _PAGE_NAME, _PAGE_NUMBER = 270, 285, 297
 _IMAGEJ_SIZES, _IMAGEJ_VALUES = 50838, 50839
 #: Names of channels, and significant bits, in the description of an OME-TIFF.
 _OME_CHANNEL = re.compile(r'<(?:\w+:)?Channel\b[^>]*\bName="([^"]*)"')
+_OME_ORDER, _OME_SIZE = re.compile(r'\bDimensionOrder="XY([CZT]{3})"'), re.compile(r'\bSize([CZT])="([0-9]{1,6})"')
 _OME_BITS = re.compile(r'\bSignificantBits="([0-9]{1,2})"')
 #: Tags that decide what pixels are: tag -> (name, number without the tag, numbers that are read).
 _DECISIVE = {
@@ -38,8 +39,8 @@ _DECISIVE = {
 _LAYOUTS = {1: "B", 3: "H", 4: "I"}
 #: Channels of a pixel, each of which has numbers of its own, and pages of a file, at most.
 _MAX_CHANNELS, _MAX_PAGES = 4, 100_000
-#: Labels of pages that are read, at most.
-_MAX_LABELS = 4096
+#: Bytes of the name of a page that are read, at most.
+_MAX_NAME = 256
 #: Compressions that lose details: JPEG in two forms, JPEG 2000, and lossy DNG.
 _LOSSY = (6, 7, 34712, 34892)
 #: Descriptions by which ImageJ and tifffile state pictures behind the first page without pages of their own.
@@ -60,12 +61,14 @@ class Tags(NamedTuple):
     Attributes:
         warnings: About the file.
         maximum: The largest number of a pixel; 0 if it does not say.
+        bits: Significant bits of a pixel; 0 if it does not say.
         pages: Number of pictures.
         names: Of the pictures, or of the channels; empty if it does not name them.
     """
 
     warnings: Tuple[FrameWarning, ...] = ()
     maximum: int = 0
+    bits: int = 0
     pages: int = 1
     names: Tuple[str, ...] = ()
 
@@ -92,37 +95,48 @@ def read_tags(data: bytes) -> Tags:
     if len(gamma) >= 4 and 0 < (exponent := struct.unpack(">I", gamma[:4])[0] / 1e5) < _LEAST_GAMMA:
         text = f"the file states a gamma of {exponent:g}, and polarization needs numbers that are linear: ignored"
         warnings = (*warnings, FrameWarning("gamma", text))
-    return Tags(warnings, (1 << bits[0]) - 1 if bits and 8 < bits[0] < 16 else 0)
+    return Tags(warnings, bits=bits[0] if bits else 0)
 
 
 def _read_tiff(data: bytes) -> Tags:
     """Read the tags of a TIFF file; errors are those of `read_tags`."""
     page = first = _read_page(data, _first_page(data))
-    pages = [first]
-    _check(first.numbers, _DECISIVE)
-    while page.next_page:
-        page = _read_page(data, page.next_page)
+    names, numbers, places = [], [], set()
+    while True:
         _check(page.numbers, _DECISIVE)
-        pages.append(page)
-        if len(pages) > _MAX_PAGES:
-            raise FrameError("type", f"more than {_MAX_PAGES} pages in a file")
-    if len(pages) == 1 and _has_stack(data, first.numbers):
+        names.append(page.name)
+        numbers += [] if page.page_number is None else [page.page_number]
+        if not page.next_page:
+            break
+        if page.next_page in places or len(names) > _MAX_PAGES:
+            raise FrameError("type", f"its pages follow each other in a circle, or are more than {_MAX_PAGES}")
+        places.add(page.next_page)
+        page = _read_page(data, page.next_page, is_first=False)
+    if len(names) == 1 and _has_stack(data, first.numbers):
         raise FrameError("type", _SEVERAL)
-    numbers = [each.page_number for each in pages if each.page_number is not None]
     if numbers != sorted(numbers):
         raise FrameError("type", f"its pages have the numbers {numbers[:8]}, in another order than in the file")
-    description = first.texts.get(_DESCRIPTION, "")
-    channels, bits = _OME_CHANNEL.findall(description), _OME_BITS.search(description)
-    names = [each.texts.get(_PAGE_NAME, "") for each in pages]
     maximum = next((number for number in map(first.numbers.get, _MAXIMA) if number), 0)
-    if bits is not None and not maximum:
-        maximum = (1 << int(bits.group(1))) - 1
+    bits = _OME_BITS.search(first.description)
     return Tags(
         (_JPEG,) if first.numbers.get(_COMPRESSION) in _LOSSY else (),
         maximum,
-        len(pages),
-        tuple(names if all(names) else channels or first.labels),
+        int(bits.group(1)) if bits else 0,
+        len(names),
+        tuple(names if all(names) else _ome_channels(first.description) or first.labels),
     )
+
+
+def _ome_channels(description: str) -> List[str]:
+    """Return the name of the channel of each page, as the description of an OME-TIFF states them; [] without names."""
+    channels, order = _OME_CHANNEL.findall(description), _OME_ORDER.search(description)
+    sizes = {axis: int(size) for axis, size in _OME_SIZE.findall(description)}
+    if order is None or sizes.get("C") != len(channels):
+        return channels
+    axes = order.group(1)  # the first one changes fastest
+    places = itertools.product(*(range(sizes.get(axis, 1)) for axis in reversed(axes)))
+    at = len(axes) - 1 - axes.index("C")
+    return [channels[place[at]] for place in itertools.islice(places, _MAX_PAGES)]
 
 
 def _has_stack(data: bytes, tags: Dict[int, Optional[int]]) -> bool:
@@ -159,20 +173,22 @@ class _Page(NamedTuple):
 
     Attributes:
         numbers: By tag, None for several different ones.
-        texts: By tag.
+        name: Its name; "" if it has none.
         page_number: If it is stated.
-        labels: Of all pages, as ImageJ states them with the first one.
         next_page: Offset of the next page; 0 for none.
+        description: Of the file, only of the first page.
+        labels: Of all pages, as ImageJ states them with the first one.
     """
 
     numbers: Dict[int, Optional[int]]
-    texts: Dict[int, str]
+    name: str
     page_number: Optional[int]
-    labels: Tuple[str, ...]
     next_page: int
+    description: str = ""
+    labels: Tuple[str, ...] = ()
 
 
-def _read_page(data: bytes, start: int) -> _Page:
+def _read_page(data: bytes, start: int, is_first: bool = True) -> _Page:
     """Read a page of a TIFF file."""
     order = "<" if data[:2] == b"II" else ">"
     (count,) = struct.unpack_from(f"{order}H", data, start)
@@ -182,8 +198,8 @@ def _read_page(data: bytes, start: int) -> _Page:
     for at in range(start + 2, end, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)
         layout = f"{order}{number}{_LAYOUTS.get(kind, 'B')}"
-        limit = _MAX_LABELS if tag == _IMAGEJ_SIZES else _MAX_CHANNELS
-        is_text = tag in (_DESCRIPTION, _PAGE_NAME, _IMAGEJ_VALUES)
+        limit = _MAX_PAGES if tag == _IMAGEJ_SIZES else _MAX_CHANNELS
+        is_text = tag == _PAGE_NAME or (is_first and tag in (_DESCRIPTION, _IMAGEJ_VALUES))
         if not is_text and not (kind in _LAYOUTS and 1 <= number <= limit):
             numbers[tag] = ()
             continue
@@ -195,11 +211,16 @@ def _read_page(data: bytes, start: int) -> _Page:
             numbers[tag] = struct.unpack_from(layout, data, place)
     return _Page(
         {tag: row[0] if len(set(row)) == 1 else None for tag, row in numbers.items()},  # one number for all channels
-        {tag: text.partition(b"\0")[0].decode("utf-8", "replace") for tag, text in texts.items()},
+        _as_text(texts.get(_PAGE_NAME, b"")[:_MAX_NAME]),
         (numbers.get(_PAGE_NUMBER) or (None,))[0],
-        _imagej_labels(texts.get(_IMAGEJ_VALUES, b""), numbers.get(_IMAGEJ_SIZES, ()), order),
         int(struct.unpack_from(f"{order}I", data, end)[0]),
+        _as_text(texts.get(_DESCRIPTION, b"")),
+        _imagej_labels(texts.get(_IMAGEJ_VALUES, b""), numbers.get(_IMAGEJ_SIZES, ()), order),
     )
+
+
+def _as_text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _imagej_labels(values: bytes, sizes: Tuple[int, ...], order: str) -> Tuple[str, ...]:
@@ -209,7 +230,7 @@ def _imagej_labels(values: bytes, sizes: Tuple[int, ...], order: str) -> Tuple[s
     kinds: List[bytes] = []
     for at in range(4, sizes[0] - 7, 8):
         kind, count = values[at : at + 4], struct.unpack_from(f"{order}I", values, at + 4)[0]
-        kinds += [kind[::-1] if order == "<" else kind] * min(count, _MAX_LABELS)
+        kinds += [kind[::-1] if order == "<" else kind] * min(count, _MAX_PAGES)
     starts = itertools.accumulate(sizes)
     codec = "utf-16-le" if order == "<" else "utf-16-be"
     rows = zip(kinds, starts, sizes[1:])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
@@ -16,9 +17,18 @@ import cv2
 import numpy as np
 
 from polar_pipeline._util.documents import regular_status
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import numbered, printable, quoted
-from polar_pipeline.recordings.angle_files import ARCHIVES, ARRAYS, RAW, VIDEOS, FrameFiles, degrees_in
+from polar_pipeline.recordings.angle_files import (
+    ARCHIVES,
+    ARRAYS,
+    RAW,
+    VIDEOS,
+    FrameFiles,
+    angles_of_names,
+    degrees_in,
+)
 from polar_pipeline.recordings.contents import (
     ENDINGS,
     Frames,
@@ -26,18 +36,16 @@ from polar_pipeline.recordings.contents import (
     Stated,
     has_lattice,
     is_smooth,
-    order_of,
     split_frames,
     stacked_angles,
     to_message,
-    with_order,
     without_plain_channels,
 )
-from polar_pipeline.recordings.limits import check_size, described
+from polar_pipeline.recordings.limits import SourceError, check_size, described
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, FrameError
+from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, FrameError, FrameWarning
 from polar_pipeline.sensor.mosaic import ANGLES
 
 #: Suffixes of files that may hold several frames.
@@ -134,7 +142,7 @@ class FrameSource:
     def _load(self) -> Tuple[Pixels, Frames]:
         if len(self._paths) == 1:
             pixels = self._pixels(self._paths[0])
-            frames = split_frames(pixels.array, with_order(self._stated, pixels.order))
+            frames = split_frames(pixels.array, self._stated, pixels.angles)
             first, is_auto = frames.array[0], self._stated.content == "auto"
             is_doubtful = self._has_angles is not None and is_auto and frames.content == "mosaics"
             # noise hides that neighbors are alike; names that only count are those of dark frames too
@@ -275,19 +283,15 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> Pixels:
     rows = {key: row for key, row in arrays.items() if isinstance(row, np.ndarray) and not key.startswith("__")}
     images = {key: row for key, row in rows.items() if row.ndim >= 2 and row.size > 64 and row.dtype.kind in "iufb"}
     angles, bits = (_stated_numbers(rows, names) for names in (_ANGLES, _BIT_DEPTH))
-    order = order_of([angle % 180 for angle in angles])
-    maximum = (1 << int(bits[0])) - 1 if len(bits) == 1 else 0
-    if bits and maximum not in ENDINGS:
-        raise FrameError("type", f"it states {bits} as its bit depth, which must be 8, 10, 12, 14 or 16")
-    if name:
-        if name not in images:
-            raise FrameError("file", f"no array of pixels is named {quoted(name)}: leave out --array for a list")
-        return Pixels(np.asarray(images[name]), maximum, order=order)
-    if len(images) == 1:
-        return Pixels(np.asarray(next(iter(images.values()))), maximum, order=order)
+    bit_depth = bits[0] if len(bits) == 1 else 0
+    if name and name not in images:
+        raise FrameError("file", f"no array of pixels is named {quoted(name)}: leave out --array for a list")
+    if name or len(images) == 1:
+        array = np.asarray(images[name] if name else next(iter(images.values())))
+        return Pixels(array, _largest(bit_depth, array), angles=tuple(angles))
     named = _named_angles(images)
     if named is not None:
-        return Pixels(named, maximum, order=ANGLES)
+        return Pixels(named, _largest(bit_depth, named), angles=ANGLES)
     if not images:
         kinds = ", ".join(f"{printable(key)} ({row.dtype} {row.shape})" for key, row in rows.items()) or "nothing"
         raise FrameError("file", f"it has no array of pixels as numbers (H, W) or more, but {kinds}: save them as one")
@@ -316,8 +320,27 @@ def _has_numbers(archive: Any, key: str, max_bytes: int) -> bool:
 def _stated_numbers(arrays: Dict[str, np.ndarray], names: Tuple[str, ...]) -> List[float]:
     """Return the few numbers of the first array of some names; [] if there is none."""
     named = (arrays[name] for name in names if name in arrays)
-    row = next((each for each in named if each.dtype.kind in "iuf" and 0 < each.size <= _MAX_STATED), None)
-    return [] if row is None else row.ravel().astype(float).tolist()
+    row = next((each for each in named if each.dtype.kind in "iufUS" and 0 < each.size <= _MAX_STATED), None)
+    with suppress(ValueError):  # a text that is no number
+        return [] if row is None else row.ravel().astype(float).tolist()
+    return []
+
+
+def _largest(bits: float, array: np.ndarray) -> int:
+    """Return the largest number of integers with a stated number of significant bits; 0 for the largest of their type.
+
+    Raises:
+        FrameError: No camera has so many bits (cause `type`).
+    """
+    if not bits or array.dtype.kind not in "iu":
+        return 0
+    maximum = next((each for each in ENDINGS if each.bit_length() == bits), 0)
+    if not maximum:
+        listed = ", ".join(str(each.bit_length()) for each in ENDINGS)
+        raise FrameError("type", f"it states {bits:g} significant bits, which must be one of {listed}")
+    used = int(np.bitwise_or.reduce(array, axis=None))
+    # many programs write them as low bits; others as the high ones of 16, with zeros or copies below
+    return maximum if used <= maximum and (maximum == 255 or used % ((SIXTEEN_BITS + 1) // (maximum + 1))) else 0
 
 
 def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
@@ -328,6 +351,13 @@ def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
     if len({(row.shape, row.dtype) for row in images.values()}) > 1:
         return None
     named = dict(zip(degrees, images.values()))
+    shape = named[0].shape
+    if len(shape) == 3 and shape[0] == 3 and shape[2] != 3:
+        raise FrameError(
+            "type",
+            f"arrays of angles {shape} can be three frames or three colors: save (4, H, W, 3) of colors, or "
+            "(N, 4, H, W) of frames",
+        )
     return np.stack([named[angle] for angle in ANGLES])
 
 
@@ -376,12 +406,16 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     except Exception as err:  # cv2.error, MemoryError, SystemError, struct.error
         raise FrameError("file", f"{len(data)} bytes are not a picture: {described(err)}") from err
     check_size("a picture", pixels.nbytes, max_bytes)
-    maximum = tags.maximum if pixels.dtype == np.uint16 else 0
-    if data[:4] == b"\x89PNG" and maximum:
-        used = int(np.bitwise_or.reduce(pixels, axis=None))
-        # PNG's significant bits are the high ones of 16; many programs write low ones
-        maximum = maximum if used <= maximum and used % ((SIXTEEN_BITS + 1) // (maximum + 1)) else 0
-    return Pixels(pixels, maximum, tags.warnings, order_of(degrees_in(tags.names)))
+    maximum, warnings = _largest(tags.bits if pixels.dtype == np.uint16 else 0, pixels), tags.warnings
+    if not maximum and tags.maximum and pixels.dtype == np.uint16 and tags.maximum not in ENDINGS:
+        text = (
+            f"the file states numbers up to {tags.maximum}, and full scale is 65535 unless --bit-depth says otherwise"
+        )
+        warnings = (*warnings, FrameWarning("bits", text))
+    elif not maximum and pixels.dtype == np.uint16:
+        maximum = tags.maximum
+    with errors_as(partial(FrameError, "type"), SourceError):
+        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names))
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:

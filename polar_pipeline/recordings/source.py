@@ -380,11 +380,12 @@ def _camera_info_topic(recording: Bag, key: Key) -> Optional[Key]:
     if len(infos) != 1:
         return None
     info_key = (infos[0], CAMERA_INFO)
-    frame_ids = {_first_frame_id(recording, each) for each in (key, info_key)}
-    if len(frame_ids) == 1 and "" not in frame_ids:
+    frame_id, other = (_first_frame_id(recording, each).lstrip("/") for each in (key, info_key))
+    is_only = sum(message_type in IMAGES and topic not in outputs for topic, message_type in recording.topics) == 1
+    if frame_id == other and (frame_id or is_only):
         return info_key
-    text = "%s is not used for %s: frame_id is not the same, so it is of another camera"
-    _LOG.info(text, printable(infos[0]), printable(images))
+    text = "%s is not used for %s, as it may be of another camera: its frame_id is %s, that of the images %s"
+    _LOG.warning(text, printable(infos[0]), printable(images), quoted(other), quoted(frame_id))
     return None
 
 

@@ -289,8 +289,11 @@ def test_a_size_that_is_turned() -> None:
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR])
-@pytest.mark.parametrize("share", [1, 0.1, 0.02])
-@pytest.mark.parametrize(("written", "read"), [("12p", "12Packed"), ("12Packed", "12p"), ("16", ">u2")])
+@pytest.mark.parametrize(
+    ("written", "read", "share"),
+    [(*names, share) for names in (("12p", "12Packed"), ("12Packed", "12p")) for share in (1, 0.1, 0.02)]
+    + [("16", ">u2", 1), ("16", ">u2", 0.1)],
+)
 def test_bytes_that_are_read_in_another_way(written: str, read: str, share: float, sensor: str) -> None:
     """The right reading of the same pixels, also of dark ones, has no such warning."""
     rng = np.random.default_rng(0)
@@ -304,6 +307,31 @@ def test_bytes_that_are_read_in_another_way(written: str, read: str, share: floa
         right, wrong = (PackedFrame(rows, FORMATS[name], raw.shape[1]) for name in (written, read))
     assert "encoding" not in causes(right, sensor)
     assert causes(wrong, sensor) == ["encoding"]
+
+
+@pytest.mark.parametrize("aolp", [22.5, 112.5])
+@pytest.mark.parametrize("packing", ["12p", "12Packed", "10Packed"])
+def test_no_warning_about_the_packing_of_a_display(packing: str, aolp: float) -> None:
+    """Between polarized light at 22.5 degrees and its columns of 0 and 45 degrees, the contrast is 5.8."""
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:256, :256]
+    text = np.kron(rng.random((32, 32)) > 0.5, np.ones((8, 8))) * 0.9 + 0.02
+    angle = np.array([[90, 45], [135, 0]])[y % 2, x % 2]
+    light = text / 2 * (1 + np.cos(2 * np.radians(angle - aolp)))
+    top = (1 << FORMATS[packing].bits) - 1
+    raw = np.rint(np.clip(rng.poisson(light * 10_000) / 10_000, 0, 1) * top).astype(np.uint16)
+    rows = np.frombuffer(pack(raw, FORMATS[packing]), np.uint8).reshape(256, -1)
+    assert "encoding" not in causes(PackedFrame(rows, FORMATS[packing], 256))
+
+
+def test_angle_images_in_the_other_byte_order() -> None:
+    low = np.random.default_rng(0).integers(0, 16, (512, 512)).astype(np.uint16)
+    raw = (16 * scene("plastic", MONO).astype(np.uint16)[:512, :512] + low) << 4
+    planes = np.stack([raw[1::2, 1::2], raw[::2, 1::2], raw[::2, ::2], raw[1::2, ::2]], -1)
+    options = make_options(MONO)
+    right, wrong = (RawFrame.of_angles(images, options.sensor, 65535, "") for images in (planes, planes.byteswap()))
+    assert "encoding" not in causes(right)
+    assert causes(wrong) == ["encoding"]
 
 
 @pytest.mark.parametrize("side", [16, 17, 24, 48, 64, 100])

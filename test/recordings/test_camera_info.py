@@ -79,14 +79,31 @@ def test_which_calibration_belongs_to_images(images: str, infos: Dict[str, float
         assert recorded_lens(path, images).k[0] == recorded_lens(path).k[0] == want
 
 
-@pytest.mark.parametrize("frame_id", ["lidar_cam", ""])
-def test_the_only_calibration_is_not_used_if_it_is_of_another_camera(frame_id: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("frame_ids", "others", "is_used"),
+    [
+        (("cam", "lidar_cam"), (), False),
+        (("cam", "/cam"), (), True),
+        (("cam", ""), (), False),
+        (("", ""), (), True),
+        (("", ""), ("/right/image_raw",), False),  # two cameras without names
+        (("cam", "cam"), ("/right/image_raw",), True),
+    ],
+)
+def test_the_only_calibration_is_used_for_its_own_camera(
+    frame_ids: Tuple[str, str], others: Tuple[str, ...], is_used: bool, tmp_path: Path, caplog: Any
+) -> None:
     info = calibration()
-    info.header.frame_id = frame_id
-    path = write(tmp_path / "in.mcap", {"/lidar/camera_info": [bytes(encode(info, CAMERA_INFO))]})
-    with open_source(path) as source:
-        assert source.camera_info is None
-        assert all(record.camera_info is None for record in source.records)
+    info.header.frame_id = frame_ids[1]
+    path = tmp_path / "in.mcap"
+    with open_sink(path, {}) as sink:
+        for topic in ("/left/image_raw", *others):
+            sink.write(topic, IMAGE, START, messages.encode_image(START, frame_ids[0], "mono8", RAW))
+        sink.write("/driver/info", CAMERA_INFO, START + 1, bytes(encode(info, CAMERA_INFO)))
+    with open_source(path, "/left/image_raw") as source:
+        assert (source.camera_info is not None) == is_used
+        assert all((record.camera_info is not None) == is_used for record in source.records)
+    assert ("may be of another camera" in caplog.text) != is_used
 
 
 def test_calibration_beside_compressed_images(tmp_path: Path) -> None:

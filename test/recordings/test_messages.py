@@ -247,3 +247,19 @@ def test_images_that_ros_wrote() -> None:
     got = messages.decode_image(serialize_message(image))
     assert (got.stamp_ns, got.frame_id, got.encoding) == (STAMP, "a frame", "PolarizeMono8")
     np.testing.assert_array_equal(messages.to_raw(got).mosaic, RAW)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("padding", [0, 32])
+def test_stokes_vectors_of_any_byte_order_and_step(order: str, padding: int) -> None:
+    light = np.random.default_rng(0).uniform(0, 1, (32, 40, 3)) * [1, 0.4, 0.4] + [1, 0, 0]
+    rows = np.zeros((32, 12 * 40 + padding), np.uint8)
+    rows[:, : 12 * 40] = light.astype(f"{order}f4").reshape(32, -1).view(np.uint8)
+    options = Pipeline(backend="cpu").options
+    place = 0, "cam", 32, 40, "Stokes32F", order == ">", rows.shape[1]
+    frame = messages.to_raw(messages.ImageMessage(*place, rows.reshape(-1)), options)
+    with Pipeline(products="stokes", backend="cpu") as pipeline:
+        np.testing.assert_allclose(pipeline(frame)["stokes"], light, atol=1e-6)  # float32
+    wrong = messages.ImageMessage(*place, (1000 * light).astype(f"{order}f4").reshape(-1).view(np.uint8))
+    with pytest.raises(FrameError, match=r"at most 2 at full scale 1|step"):
+        messages.to_raw(wrong, options)
