@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Sequence
 
 #: Status of a set; see `FrameSet`.
 STATUSES = ("complete", "late", "missing", "unequal")
-#: Nanoseconds after its arrival for which a frame waits for other cameras, and frames of one camera that wait at most.
-PATIENCE, MAX_WAITING = 500_000_000, 32
-#: Sets after a late one that are late too: while a clock is wrong, a frame that is delayed by chance looks right.
+#: Longest time for which a frame waits for other cameras, in nanoseconds after its arrival.
+MAX_WAIT_NS = 500_000_000
+#: Largest number of frames of one camera that wait.
+MAX_WAITING = 32
+#: Sets at the start and after a late one that are late too: if a clock is wrong, a frame delayed by chance looks right.
 DOUBTFUL = 4
 #: Ratio up to which two exposures are equal: cameras round the exposure time and the gain.
 EQUAL_EXPOSURE = 1.02
@@ -66,13 +69,14 @@ class SetMatcher:
 
     The earliest frame that waits begins a set; of every other camera the earliest frame belongs to it if its exposure
     starts at most `tolerance_ns` later. A set is decided once every camera has sent a frame of the set or a later one,
-    at the latest by a frame that arrives more than `PATIENCE` after one in the set. Each frame is in exactly one set.
-    The tolerance should be less than half of the time between two frames.
+    at the latest by a frame that arrives more than `MAX_WAIT_NS` after one in the set. Each frame is in exactly one
+    set. The tolerance should be less than half of the time between two frames.
 
     If a clock jumps by the time between two frames, a frame has the stamp of another camera's next one. So a set is
     `late` if the delays of its frames, from the end of the exposure to the arrival, differ by more than half of the
     shortest interval between the last frames; or if cameras have counted different numbers of frames since the last
-    set, as frames by the same signal are counted alike. The next `DOUBTFUL` sets are late too.
+    set, as frames by the same signal are counted alike. The next `DOUBTFUL` sets are late too, and as many sets at
+    the start, when nothing is known of the clocks.
 
     Attributes:
         counts: Status -> number of sets so far.
@@ -83,24 +87,24 @@ class SetMatcher:
         self._tolerance_ns = tolerance_ns
         self._waiting: Dict[str, Deque[Shot]] = {camera: deque() for camera in cameras}
         self._last: Dict[str, int] = {}  # camera -> start of its newest frame
-        self._intervals: Deque[int] = deque(maxlen=16)
-        self._doubtful = 0  # number of sets that will be late
+        self._intervals: Deque[int] = deque(maxlen=16)  # between the starts of a camera's frames
+        self._doubtful = DOUBTFUL  # number of sets that will be late
         self._first: Dict[str, int] = {}  # camera -> number of its frame in set 0, by the numbers of later ones
 
     def add(self, camera: str, shot: Shot) -> List[FrameSet]:
         """Add a frame; return the sets that are decided now, in their order."""
         sets: List[FrameSet] = []
-        queue, last = self._waiting[camera], self._last.get(camera, shot.start_ns - PATIENCE)
-        while queue and shot.start_ns <= last:  # the clock was set back: the order of frames is lost
+        queue, last = self._waiting[camera], self._last.get(camera)
+        while queue and shot.start_ns <= queue[-1].start_ns:  # the clock was set back: the order of frames is lost
             sets.append(self._close(queue[0].start_ns))
-        if shot.start_ns > last:
+        if last is not None and shot.start_ns > last:
             self._intervals.append(shot.start_ns - last)
         self._last[camera] = shot.start_ns
         queue.append(shot)
         while all(self._waiting.values()):
             sets.append(self._close(min(waiting[0].start_ns for waiting in self._waiting.values())))
         while True:
-            queues, patient_ns = filter(None, self._waiting.values()), shot.arrival.time_ns - PATIENCE
+            queues, patient_ns = filter(None, self._waiting.values()), shot.arrival.time_ns - MAX_WAIT_NS
             overdue = [
                 row[0].start_ns for row in queues if len(row) > MAX_WAITING or row[0].arrival.time_ns < patient_ns
             ]
@@ -116,8 +120,10 @@ class SetMatcher:
             self._waiting[camera].popleft()
         delays = [shot.arrival.time_ns - shot.end_ns for shot in shots.values()]
         exposures = [shot.exposure for shot in shots.values()]
-        status = "complete" if 0 < max(exposures) <= EQUAL_EXPOSURE * min(exposures) else "unequal"
-        is_apart = max(delays) - min(delays) > min(self._intervals) / 2 or not self._fits(shots)
+        is_equal = all(0 < exposure <= EQUAL_EXPOSURE * min(exposures) for exposure in exposures)  # not if one is NaN
+        status = "complete" if is_equal else "unequal"
+        largest_difference = min(self._intervals, default=math.inf) / 2
+        is_apart = max(delays) - min(delays) > largest_difference or not self._fits(shots)
         if len(shots) < len(self._waiting):
             status = "missing"
             self._doubtful = DOUBTFUL if is_apart else self._doubtful
