@@ -203,6 +203,10 @@ def test_numbers_below_full_scale_that_are_too_low_are_not_taken(highest: int) -
         ours, theirs = pipeline(merged), pipeline(short)
     for name in ("dolp", "intensity"):
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)  # steps of 16 bits
+    merged = merge_exposures([RawFrame(row.mosaic, highest) for row in (short, long)], TIMES)
+    assert merged.exposures is not None
+    assert (merged.exposures.index == 1).all()
+    assert not merged.exposures.moved.any(), "its full scale was stated"
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

@@ -5,7 +5,6 @@
 // which noise averages out. Errors that neighbors have in common do not: of exposure times, rounding and black level.
 #include "mosaic.hpp"
 #include <algorithm>
-#include <cmath>
 
 namespace {
 
@@ -52,7 +51,7 @@ void compare_exposures(const Bracket &of, int exposure, int n, const float *__re
     const float noise = shot * (light + b) + shot_next * (light / ratio + b) + floor;
     const float common = relative * light * light;
     sums[x] += difference * difference / (noise + common);
-    const float deviation = RESOLUTION * difference / std::sqrt(noise + 9 * (common + offset)) + 128.5f;
+    const float deviation = RESOLUTION * difference / root(noise + 9 * (common + offset)) + 128.5f;
     const float lowest = deviation > 1 ? deviation : 1;
     deviations[x] = (int8_t)((int32_t)(lowest < 255 ? lowest : 255) - 128);
   }
@@ -119,15 +118,26 @@ void compare_neighbors(const Bracket &of, int y, uint8_t *, uint8_t *differ) {
   }
 }
 
-// Takes the last exposure in and around superpixels that differ, and stores a row of superpixels.
+// Marks `n` superpixels of which one of the nine around differs, and takes the last exposure for them. `any_differs`
+// begins one superpixel before them.
+void mark(int n, const uint8_t *__restrict any_differs, uint8_t last, uint8_t *__restrict moved,
+          uint8_t *__restrict exposures) {
+  for (int x = 0; x < n; x++) {
+    moved[x] = any_differs[x] | any_differs[x + 1] | any_differs[x + 2];
+    exposures[x] = moved[x] ? last : exposures[x];
+  }
+}
+
+// Marks the superpixels of a row in and around superpixels that differ, and stores their pixels.
 void store_row(const Bracket &of, int y, uint8_t *exposures, uint8_t *differ) {
   const int columns = (of.width + 1) / 2;
   const uint8_t *above = y ? differ - columns : differ, *below = 2 * y + 2 < of.height ? differ + columns : differ;
-  for (int x = 0; x < columns; x++) {
-    uint8_t any = 0;
-    for (int at = x ? x - 1 : 0; at < std::min(x + 2, columns); at++) any |= above[at] | differ[at] | below[at];
-    of.moved[(int64_t)y * columns + x] = any;
-    exposures[x] = any ? (uint8_t)(of.count - 1) : exposures[x];
+  for (int first = 0; first < columns; first += PIECE) {
+    const int n = std::min(PIECE, columns - first);
+    uint8_t any_differs[PIECE + 2] = {}; // in this row, the one above, and the one below
+    for (int x = std::max(first - 1, 0); x < std::min(first + n + 1, columns); x++)
+      any_differs[x - first + 1] = above[x] | differ[x] | below[x];
+    mark(n, any_differs, (uint8_t)(of.count - 1), of.moved + (int64_t)y * columns + first, exposures + first);
   }
   for (int row = 2 * y; row < std::min(2 * y + 2, of.height); row++)
     for (int first = 0; first < of.width; first += PIECE) {
