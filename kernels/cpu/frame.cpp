@@ -258,9 +258,9 @@ __attribute__((visibility("default"))) void copy_rows(char *to, const char *from
 // Merges exposures with up to `threads` threads; returns 0, or 1 where memory does not suffice.
 __attribute__((visibility("default"))) int32_t merge_exposures(Bracket *of, int32_t threads) {
   try {
-    for (const bool stores : {false, true}) {
+    for (int stage = 0; stage < MERGE_STAGES; stage++) {
       of->next = 0;
-      on_threads(threads, [&](Count &) { merge_rows(*of, stores); });
+      on_threads(threads, [&](Count &) { merge_rows(*of, stage); });
     }
   } catch (const std::bad_alloc &) {
     return 1;

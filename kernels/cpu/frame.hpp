@@ -138,10 +138,12 @@ struct Bracket {
   const uint32_t *codes;                     // (height, width) of a calibration, whose black level stays; null: none
   uint16_t *mosaic;                          // (height, width), full scale 65535
   uint8_t *exposures, *moved, *differ;       // of each superpixel: its exposure, and where exposures show other light
+  int8_t *deviations; // (count - 1, 2 rows + 4, 2 columns + 4), with zeros around: see `compare_exposures`
   int32_t count, is_wide, height, width, full_scale;
   int32_t next;            // row of superpixels that no thread has taken
   float black, black_step; // black level as a share of full scale; with `codes` the lowest one, and its step
-  float tolerance, limit;  // relative error of the exposures; sum of four squares from which they differ
+  float tolerance, offset; // relative error of the exposures; error of a raw number as a share of full scale
+  float limit;             // sum of four squares from which exposures differ
 };
 
 // Two images that are compared.
@@ -198,7 +200,8 @@ void learned(Learned &of, const Denoising &planes, int stage);
 // Fills `rows`; and products in another geometry.
 void find_invalid_rows(Transform &from);
 void transformed(Transform &from, const Products &to, Count &count);
-// Fills `exposures` and `differ` of a bracket; with `stores` then the others.
-void merge_rows(Bracket &of, bool stores);
+// Merges exposures in stages, one after another, each of which fills arrays of the bracket for the next ones.
+const int MERGE_STAGES = 3;
+void merge_rows(Bracket &of, int stage);
 // Similarity, and the sums of its blocks.
 void similarity(Similarity &of);

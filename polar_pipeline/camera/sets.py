@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Any, Deque, Dict, List, NamedTuple, Sequence
 
 #: Status of a set; see `FrameSet`.
 STATUSES = ("complete", "late", "missing", "unequal")
-#: Longest time in nanoseconds after its arrival for which a frame waits for other cameras, and largest number of frames
-#: of one camera that wait.
-MAX_WAIT_NS, MAX_WAITING_FRAMES = 500_000_000, 32
-#: Number of sets after a late one that are marked late too: while a clock is wrong, a frame that is delayed by chance
-#: has the delay of a right one, and hides the error.
+#: Longest time for which a frame waits for other cameras, in nanoseconds after its arrival.
+MAX_WAIT_NS = 500_000_000
+#: Largest number of frames of one camera that wait.
+MAX_WAITING_FRAMES = 32
+#: Number of sets at the start, and after a late one, that are marked late too: while a clock is wrong, a frame that is
+#: delayed by chance has the delay of a right one, and hides the error.
 DOUBTFUL = 4
 #: Ratio up to which two exposures are equal: cameras round the exposure time and the gain.
 EQUAL_EXPOSURE = 1.02
@@ -74,7 +76,8 @@ class SetMatcher:
     If a clock jumps by the time between two frames, a frame has the stamp of another camera's next one. So a set is
     `late` if the delays of its frames, from the end of the exposure to the arrival, differ by more than half of the
     shortest interval between the last frames; or if cameras have counted different numbers of frames since the last
-    set, as frames by the same signal are counted alike. The next `DOUBTFUL` sets are late too.
+    set, as frames by the same signal are counted alike. The next `DOUBTFUL` sets are late too, and as many sets at
+    the start, when nothing is known of the clocks.
 
     Attributes:
         counts: Status -> number of sets so far.
@@ -85,17 +88,17 @@ class SetMatcher:
         self._tolerance_ns = tolerance_ns
         self._waiting: Dict[str, Deque[Shot]] = {camera: deque() for camera in cameras}
         self._last: Dict[str, int] = {}  # camera -> start of its newest frame
-        self._intervals: Deque[int] = deque(maxlen=16)
-        self._doubtful = 0  # number of sets that will be late
+        self._intervals: Deque[int] = deque(maxlen=16)  # between the starts of a camera's frames
+        self._doubtful = DOUBTFUL  # number of sets that will be late
         self._first: Dict[str, int] = {}  # camera -> number of its frame in set 0, by the numbers of later ones
 
     def add(self, camera: str, shot: Shot) -> List[FrameSet]:
         """Add a frame; return the sets that are decided now, in their order."""
         sets: List[FrameSet] = []
-        queue, last = self._waiting[camera], self._last.get(camera, shot.start_ns - MAX_WAIT_NS)
-        while queue and shot.start_ns <= last:  # the clock was set back: the order of frames is lost
+        queue, last = self._waiting[camera], self._last.get(camera)
+        while queue and shot.start_ns <= queue[-1].start_ns:  # the clock was set back: the order of frames is lost
             sets.append(self._close(queue[0].start_ns))
-        if shot.start_ns > last:
+        if last is not None and shot.start_ns > last:
             self._intervals.append(shot.start_ns - last)
         self._last[camera] = shot.start_ns
         queue.append(shot)
@@ -120,8 +123,10 @@ class SetMatcher:
             self._waiting[camera].popleft()
         delays = [shot.arrival.time_ns - shot.end_ns for shot in shots.values()]
         exposures = [shot.exposure for shot in shots.values()]
-        status = "complete" if 0 < max(exposures) <= EQUAL_EXPOSURE * min(exposures) else "unequal"
-        is_apart = max(delays) - min(delays) > min(self._intervals) / 2 or not self._fits(shots)
+        is_equal = all(0 < exposure <= EQUAL_EXPOSURE * min(exposures) for exposure in exposures)  # not if one is NaN
+        status = "complete" if is_equal else "unequal"
+        largest_difference = min(self._intervals, default=math.inf) / 2
+        is_apart = max(delays) - min(delays) > largest_difference or not self._fits(shots)
         if len(shots) < len(self._waiting):
             status = "missing"
             self._doubtful = DOUBTFUL if is_apart else self._doubtful

@@ -25,6 +25,8 @@ ROW_ALIGNMENTS = tuple(1 << power for power in range(9))
 PIXEL_BITS = (8, 10, 12, 14, 16, 24, 30, 32, 36, 48, 64, 96, 128)
 #: Most exposures that a frame is merged from.
 MAX_EXPOSURES = 16
+#: Share of the superpixels of a merged frame above which they can be a misfit: a few differ beside saturated parts.
+MIN_MISFIT = 0.01
 #: Full scale of 16-bit numbers that use all bits.
 SIXTEEN_BITS = (1 << 16) - 1
 #: Rows of a frame, more or less, whose bits are looked at.
@@ -96,10 +98,17 @@ class Exposures:
 
     @property
     def misfit(self) -> str:
-        """Why the exposures do not fit each other: they show different light nearly everywhere; "" if they do."""
-        share = float(self.moved.mean())
-        text = "exposure times, gains or the black level are wrong, or everything moved"
-        return f"the exposures show different light in {share:.0%} of the superpixels: {text}" if share > 0.5 else ""
+        """Why the exposures do not fit each other: they show different light nearly everywhere; "" if they do.
+
+        Superpixels that only the last exposure does not saturate cannot be compared, and do not count.
+        """
+        different = int(np.count_nonzero(self.moved))
+        alike = int(np.count_nonzero(self.index < len(self.lights) - 1))
+        if different <= max(alike, MIN_MISFIT * self.moved.size):
+            return ""
+        share = different / (different + alike)
+        text = "exposure times, gains, the black level or the full scale is wrong, or everything moved"
+        return f"the exposures show different light in {share:.0%} of the superpixels that can be compared: {text}"
 
 
 @dataclass(frozen=True)

@@ -134,9 +134,9 @@ class Bracket(ctypes.Structure):
     _fields_ = [
         *(("raw", _POINTER * MAX_EXPOSURES), ("steps", _LONG * MAX_EXPOSURES)),
         *((name, _FLOAT * MAX_EXPOSURES) for name in ("lights", "shots", "floors")),
-        *((name, _POINTER) for name in ("codes", "mosaic", "exposures", "moved", "differ")),
+        *((name, _POINTER) for name in ("codes", "mosaic", "exposures", "moved", "differ", "deviations")),
         *((name, _INT) for name in ("count", "is_wide", "height", "width", "full_scale", "next")),
-        *((name, _FLOAT) for name in ("black", "black_step", "tolerance", "limit")),
+        *((name, _FLOAT) for name in ("black", "black_step", "tolerance", "offset", "limit")),
     ]
 
 
