@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from statistics import NormalDist
-from typing import Deque, Mapping, NamedTuple, Optional, Tuple
+from typing import Deque, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -25,8 +25,8 @@ _SCENE = NormalDist(0.0, 1.0)
 #: Smallest share of superpixels that counts, most stops by which a frame exceeds full scale, and stops between
 #: neighboring ranks of a distribution from which there is a gap.
 _SMALLEST_SHARE, _LARGEST_EXCESS, _GAP = 1e-4, 6.5, 1.0
-#: Saturated superpixels, as multiples of the share that the percentile allows: more are too many, or surely too many.
-_TOO_MANY, _SURELY_TOO_MANY = 1.1, 1.5
+#: Multiples of the allowed share of saturated superpixels: too many, surely too many, and most that may be glints.
+_TOO_MANY, _SURELY_TOO_MANY, _GLINTS = 1.1, 1.5, 3.0
 #: Part of the saturated superpixels that a darkening leaves if it was much too small; stops that are surely too dark.
 _UNCHANGED, _SURELY_DARK = 0.7, 2.0
 #: Frames in a row that must ask for a sure change, for an unsure one, and for a brightening if the light alternates.
@@ -67,12 +67,11 @@ def stops_to_add(brightest: BrightestAngles, settings: CameraSettings, spread: O
 def _excess(saturated: float, rank: float, spread: Optional[np.ndarray]) -> Tuple[float, float]:
     """Return the likely and the largest number of stops by which a percentile exceeds full scale.
 
-    If full scale lies within a gap of the distribution, the share of saturated superpixels does not tell where: the
-    bright border is assumed, and the dark one is the limit. Without a gap, a new bright area has no limit.
+    If full scale lies within a gap of the distribution, the bright border is likely, and the dark one is the limit.
     """
     share = min(max(1 - saturated, _SMALLEST_SHARE), rank)
     likely = _SCENE.inv_cdf(min(rank, 1 - _SMALLEST_SHARE)) - _SCENE.inv_cdf(min(share, 1 - _SMALLEST_SHARE))
-    largest = _LARGEST_EXCESS
+    largest = _LARGEST_EXCESS  # of a bright area that was not there before
     if spread is not None:
         ranks, stops = np.append(RANKS[rank > RANKS], rank), np.append(spread[rank > RANKS], 0.0)
         above = max(int(np.searchsorted(ranks, share)), 1)
@@ -122,16 +121,17 @@ class ExposureControl:
         self._highest_gain = max(min(high, settings.gain_max_db), self._lowest_gain)
         self._flicker_us = 1e6 / (2 * settings.flicker_hz) if settings.flicker_hz else 0.0
         self._limits = _ev(self._shortest, self._lowest_gain), _ev(self._longest, self._highest_gain)
-        # last command, exposure of the camera once all commands have arrived, and of the frame at the last command
         start = float(np.clip(np.nan_to_num(_ev(max(exposure_us, 1.0), gain_db or 0.0)), *self._limits))
+        # EV of the last command, of the camera once all commands have arrived, and of the frame at the last command
         self._command = self._current = self._at_command = start
-        self._frame = self._commanded = self._alternates_until = 0  # this frame, that of the last command, and a limit
-        self._is_followed, self._is_rounded, self._repeats = True, False, 0  # how the camera has taken the last command
+        # current frame, that of the last command, and the last one for which the light counts as alternating
+        self._frame = self._commanded = self._alternates_until = 0
+        self._is_followed, self._is_rounded, self._repeats = True, False, 0  # how the camera took the last command
         self._next_step = math.nan  # exposure of a coarse camera above the current one, which is too bright
         self._requests: Deque[_Request] = deque(maxlen=_ALTERNATING_FRAMES)  # since the last command
         self._spread: Optional[np.ndarray] = None  # stops from `RANKS` of a well exposed frame to its percentile
         self._saturated = 0.0  # share of saturated superpixels at the last darkening, until it has proved right
-        self._changes: Deque[Tuple[int, float, float]] = deque()  # recent ones: frame, EV before it, and EV after it
+        self._changes: List[Tuple[int, float, float]] = []  # recent ones: frame, EV before it, and EV after it
 
     def step(
         self, brightest: BrightestAngles, exposure_us: Optional[float], gain_db: Optional[float]
@@ -153,8 +153,7 @@ class ExposureControl:
         is_lost = has_arrived and not self._is_followed
         is_answered = abs(own - self._at_command) > DARKEN_BAND / 4 or self._repeats > 0
         self._is_rounded = is_lost and is_answered and abs(own - self._command) < _ROUNDING
-        while self._changes and self._frame - self._changes[0][0] >= _RECENT:
-            self._changes.popleft()
+        self._changes = [change for change in self._changes if self._frame - change[0] < _RECENT]
         self._requests.append(self._judge(brightest, own))
         exposure = self._darker()
         exposure = self._brighter() if math.isnan(exposure) else exposure
@@ -182,17 +181,18 @@ class ExposureControl:
         """Return what a frame with an exposure asks for; keep the distribution of a well exposed one."""
         self.stops = stops_to_add(brightest, self._settings, self._spread)
         ev, is_current = own + self.stops, abs(own - self._current) < DARKEN_BAND
+        share, allowed = brightest.saturated, 1 - self._settings.exposure_percentile / 100
         if brightest.level < SATURATED:
-            if is_current and -DARKEN_BAND / 2 < self.stops < BRIGHTEN_BAND:
+            is_light_on = self.stops < BRIGHTEN_BAND or self._saturated < _GLINTS * allowed  # a large one may blink
+            if is_current and is_light_on and self.stops > -DARKEN_BAND / 2:
                 self._saturated = 0.0
             if brightest.levels is not None and self.stops < _SURELY_DARK:
                 self._spread = np.log2(brightest.level / np.maximum(brightest.levels, _DARKEST))
             return _Request(float(np.clip(ev, *self._limits)), False, True)
-        share, allowed = brightest.saturated, 1 - self._settings.exposure_percentile / 100
-        is_missed = is_current and share > _UNCHANGED * self._saturated > 0
+        is_missed = is_current and share > _UNCHANGED * self._saturated > 0 and (self._is_followed or self._is_rounded)
         if is_missed:
             ev = own + math.log2(self._settings.exposure_target) - _excess(share, 1 - allowed, self._spread)[1]
-        is_tolerable = share <= allowed * (1 if self._saturated else _TOO_MANY)
+        is_tolerable = not self._saturated and allowed < share <= _TOO_MANY * allowed
         if is_tolerable or ev > self._current or own > self._current + DARKEN_BAND:
             ev = self._current  # a saturated frame never brightens, and the last darkening may be on its way
         is_sure = share > _SURELY_TOO_MANY * allowed or (self._saturated > 0 and not is_missed)
@@ -209,7 +209,7 @@ class ExposureControl:
         exact = [request.ev for request in last if not request.is_saturated]
         darker = max(exact) if exact else asked[-1]
         first = next((k for k, (_, before, after) in enumerate(self._changes) if after < before), _RECENT)
-        former = [before for _, before, after in list(self._changes)[first:] if after > before + 1]
+        former = [before for _, before, after in self._changes[first:] if after > before + 0.5]
         if not exact and former and former[-1] < limit:  # the light is back for which this exposure was measured
             darker = former[-1]
         if self._is_rounded and self._current > self._command:

@@ -40,7 +40,8 @@ def light_of(kind: str) -> np.ndarray:
     elif kind == "sky":
         light, degree = 1 - 0.4 * y, 0.55 * np.sin(0.2 + 1.3 * np.hypot(x, y) / 1.414) ** 2
     elif kind == "bimodal":  # 30 % is 50 times as bright as the rest
-        light, degree = np.where(x < 0.7, 0.02, 1.0) * np.exp(chance.normal(0, 0.07, y.shape)), np.full(y.shape, 0.1)
+        light, degree = np.where(x + y / SIDE < 0.7, 0.02, 1.0), np.full(y.shape, 0.1)
+        light = light * np.exp(chance.normal(0, 0.07, y.shape))
     else:  # a window in a dark room
         light = np.where((x < 0.15) & (y < 0.15), 60.0, 1.0) * np.exp(chance.normal(0, 0.3, y.shape))
         degree = np.full(y.shape, 0.3)
