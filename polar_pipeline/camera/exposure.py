@@ -18,8 +18,8 @@ DECIBELS_PER_STOP = 20 * math.log10(2)
 SATURATED, _DARKEST = 0.98, 2e-3
 #: Stops by which a frame must be too bright, or too dark, before the exposure changes. A little too dark does no harm.
 DARKEN_BAND, BRIGHTEN_BAND = 0.12, 0.2
-#: Most by which noise and rounding raise the percentile of dark frames, and stops of a scene's bright part below it.
-_DARK_ERROR, _BRIGHT_PART = 7.5e-3, 1.0
+#: Most by which noise raises the percentile of dark frames, and stops below it and fewest ranks of a bright part.
+_DARK_ERROR, _BRIGHT_PART, _MIN_RANKS = 7.5e-3, 1.0, 4
 #: Brightness of scenes in stops is about normally distributed with this standard deviation.
 _SCENE = NormalDist(0.0, 1.0)
 #: Smallest share of superpixels that counts, most stops by which a frame exceeds full scale, and stops between
@@ -56,11 +56,10 @@ def stops_to_add(brightest: BrightestAngles, settings: CameraSettings, spread: O
     level, target = brightest.level, settings.exposure_target
     if level >= SATURATED:
         return math.log2(target) - _excess(brightest.saturated, settings.exposure_percentile / 100, spread)[0]
-    if spread is not None and brightest.levels is not None:
-        first = np.count_nonzero(spread >= _BRIGHT_PART)
-        inside = min(first + 3 * (len(RANKS) - first) // 8, len(RANKS) - 1)  # noise changes the levels there little
-        estimate = brightest.levels[inside] * 2 ** spread[inside]
-        level = min(level, max(estimate, level - _DARK_ERROR, level / 2))
+    first = len(RANKS) if spread is None else np.count_nonzero(spread >= _BRIGHT_PART)
+    if spread is not None and brightest.levels is not None and first <= len(RANKS) - _MIN_RANKS:
+        inside = first + 3 * (len(RANKS) - first) // 8  # noise changes the level there little
+        level = min(level, max(brightest.levels[inside] * 2 ** spread[inside], level - _DARK_ERROR, level / 2))
     return math.log2(target / max(level, _DARKEST))
 
 
@@ -124,10 +123,9 @@ class ExposureControl:
         start = float(np.clip(np.nan_to_num(_ev(max(exposure_us, 1.0), gain_db or 0.0)), *self._limits))
         # EV of the last command, of the camera once all commands have arrived, and of the frame at the last command
         self._command = self._current = self._at_command = start
-        # current frame, that of the last command, and the last one for which the light counts as alternating
-        self._frame = self._commanded = self._alternates_until = 0
+        self._frame = self._commanded = self._alternates_until = 0  # frames: current, of the command, of alternation
         self._is_followed, self._is_rounded, self._repeats = True, False, 0  # how the camera took the last command
-        self._next_step = math.nan  # exposure of a coarse camera above the current one, which is too bright
+        self._step_up = math.nan, math.nan  # EV of the lowest command that a coarse camera rounded up, and what it made
         self._requests: Deque[_Request] = deque(maxlen=_ALTERNATING_FRAMES)  # since the last command
         self._spread: Optional[np.ndarray] = None  # stops from `RANKS` of a well exposed frame to its percentile
         self._saturated = 0.0  # share of saturated superpixels at the last darkening, until it has proved right
@@ -151,7 +149,7 @@ class ExposureControl:
         self._current = own if has_arrived else self._command
         self._is_followed |= abs(own - self._command) < DARKEN_BAND
         is_lost = has_arrived and not self._is_followed
-        is_answered = abs(own - self._at_command) > DARKEN_BAND / 4 or self._repeats > 0
+        is_answered = self._repeats > 0 or own == self._step_up[1] or abs(own - self._at_command) > DARKEN_BAND / 4
         self._is_rounded = is_lost and is_answered and abs(own - self._command) < _ROUNDING
         self._changes = [change for change in self._changes if self._frame - change[0] < _RECENT]
         self._requests.append(self._judge(brightest, own))
@@ -207,13 +205,14 @@ class ExposureControl:
         if len(asked) < frames or max(asked) >= limit:
             return math.nan
         exact = [request.ev for request in last if not request.is_saturated]
-        darker = max(exact) if exact else asked[-1]
+        darker = max(exact, default=asked[-1])
         first = next((k for k, (_, before, after) in enumerate(self._changes) if after < before), _RECENT)
         former = [before for _, before, after in self._changes[first:] if after > before + 0.5]
         if not exact and former and former[-1] < limit:  # the light is back for which this exposure was measured
             darker = former[-1]
         if self._is_rounded and self._current > self._command:
-            darker, self._next_step = min(darker, self._command) - (self._current - self._command), self._current
+            self._step_up = self._command, self._current
+            darker = min(darker, self._command) - (self._current - self._command)
         return float(np.clip(darker, *self._limits))
 
     def _brighter(self) -> float:
@@ -227,9 +226,10 @@ class ExposureControl:
         is_sure = min(asked[-_SURE_FRAMES:]) > now + _SURELY_DARK
         frames = _ALTERNATING_FRAMES if is_alternating else _SURE_FRAMES if is_sure else _UNSURE_FRAMES
         brighter = min(asked[-frames:])
-        is_between = now < self._next_step < now + _ROUNDING and brighter < self._next_step - DARKEN_BAND
-        band = 1.0 if is_alternating else BRIGHTEN_BAND
-        return math.nan if len(asked) < frames or is_between or brighter <= now + band else brighter
+        lowest, made = self._step_up  # between them, less is asked for by as much as the camera made more
+        brighter = 2 * lowest - made if lowest - DARKEN_BAND < brighter < made - DARKEN_BAND else brighter
+        limit = now + (1.0 if is_alternating else BRIGHTEN_BAND)
+        return brighter if len(asked) >= frames and brighter > limit else math.nan
 
     @property
     def command(self) -> Tuple[float, float]:
@@ -238,11 +238,11 @@ class ExposureControl:
         If lamps flicker, a time of half a period of the mains or more is a multiple of it, if gain can make up for it.
         """
         ev = self._command
-        time_us = min(max(2.0 ** (ev - self._lowest_gain / DECIBELS_PER_STOP), self._shortest), self._longest)
+        time_us = min(max(round(2.0 ** (ev - self._lowest_gain / DECIBELS_PER_STOP), 6), self._shortest), self._longest)
         steady_us = time_us // self._flicker_us * self._flicker_us if self._flicker_us else 0.0
         if steady_us >= self._shortest and _ev(steady_us, self._highest_gain) >= ev:
             time_us = steady_us
-        gain_db = DECIBELS_PER_STOP * (ev - math.log2(time_us))
+        gain_db = round(DECIBELS_PER_STOP * (ev - math.log2(time_us)), 6)
         return time_us, min(max(gain_db, self._lowest_gain), self._highest_gain)
 
 
