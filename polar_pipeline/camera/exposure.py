@@ -243,7 +243,7 @@ class ExposureControl:
         if steady_us >= self._shortest and _ev(steady_us, self._highest_gain) >= ev:
             time_us = steady_us
         gain_db = round(DECIBELS_PER_STOP * (ev - math.log2(time_us)), 6)
-        return time_us, min(max(gain_db, self._lowest_gain), self._highest_gain)
+        return time_us, min(max(self._lowest_gain, gain_db), self._highest_gain)
 
 
 def _ev(exposure_us: float, gain_db: float) -> float:
