@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from statistics import NormalDist
-from typing import Deque, Mapping, Optional, Tuple
+from typing import Deque, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -16,25 +16,33 @@ from polar_pipeline.quality.brightest import RANKS, BrightestAngles
 DECIBELS_PER_STOP = 20 * math.log10(2)
 #: Level from which a frame is saturated, as a share of full scale, and lowest level that counts: below is noise.
 SATURATED, _DARKEST = 0.98, 2e-3
-#: Stops by which a frame must be too bright, or too dark, before the exposure changes. A little too dark does no harm,
-#: and noise makes the brightest angles of dark frames brighter than they are.
+#: Stops by which a frame must be too bright, or too dark, before the exposure changes. A little too dark does no harm.
 DARKEN_BAND, BRIGHTEN_BAND = 0.12, 0.2
-#: Frames in a row that must ask for a change: `_CONFIRM_FRAMES` to darken, or to brighten by more than `_LARGE_STOPS`;
-#: `_BRIGHTEN_FRAMES` to brighten by less.
-_CONFIRM_FRAMES, _BRIGHTEN_FRAMES, _LARGE_STOPS = 2, 6, 2.0
-#: The light is taken to blink if, at most `_UNDO_FRAMES` after a brightening, a darkening undoes more than
-#: `_UNDO_SHARE` of it, or a frame after the brightening was not saturated and later ones are. Then for `_BLINK_FRAMES`,
-#: `_BLINK_HOLD_FRAMES` in a row must ask for a brightening, by at least a stop.
-_UNDO_FRAMES, _UNDO_SHARE, _BLINK_FRAMES, _BLINK_HOLD_FRAMES = 30, 0.25, 120, 48
-#: If a darkening leaves more than this share of the saturated superpixels saturated, a small area is very bright.
-_UNCHANGED_SHARE = 0.7
+#: Most by which noise raises the percentile of dark frames, and stops below it and fewest ranks of a bright part.
+_DARK_ERROR, _BRIGHT_PART, _MIN_RANKS = 7.5e-3, 1.0, 4
 #: Brightness of scenes in stops is about normally distributed with this standard deviation.
 _SCENE = NormalDist(0.0, 1.0)
-#: Smallest share of superpixels without saturation that is told from 0, and largest number of stops by which a frame is
-#: taken to exceed full scale.
-_MIN_SHARE, _MAX_OVEREXPOSURE_STOPS = 1e-4, 6.5
-#: Frames after a change whose exposure is unknown if they do not state it.
-_UNSTATED = 8
+#: Smallest share of superpixels that counts, most stops by which a frame exceeds full scale, and stops between
+#: neighboring ranks of a distribution from which there is a gap.
+_SMALLEST_SHARE, _LARGEST_EXCESS, _GAP = 1e-4, 6.5, 1.0
+#: Multiples of the allowed share of saturated superpixels: too many, surely too many, and most that may be glints.
+_TOO_MANY, _SURELY_TOO_MANY, _GLINTS = 1.1, 1.5, 3.0
+#: Part of the saturated superpixels that a darkening leaves if it was much too small; stops that are surely too dark.
+_UNCHANGED, _SURELY_DARK = 0.7, 2.0
+#: Frames in a row that must ask for a sure change, for an unsure one, and for a brightening if the light alternates.
+_SURE_FRAMES, _UNSURE_FRAMES, _ALTERNATING_FRAMES = 2, 6, 48
+#: Last frames whose changes show whether the light alternates, and frames for which it then counts as alternating.
+_RECENT, _MEMORY = 60, 120
+#: Most frames until a command shows, most stops by which a camera rounds it, and doublings of the wait to repeat it.
+_ARRIVAL, _ROUNDING, _DOUBLINGS = 8, 1.1, 6
+
+
+class _Request(NamedTuple):
+    """Exposure in EV that a frame asks for. It is an estimate if the frame is saturated."""
+
+    ev: float
+    is_saturated: bool
+    is_sure: bool
 
 
 def stops_to_add(brightest: BrightestAngles, settings: CameraSettings, spread: Optional[np.ndarray] = None) -> float:
@@ -46,27 +54,44 @@ def stops_to_add(brightest: BrightestAngles, settings: CameraSettings, spread: O
         spread: Stops from `RANKS` of a well exposed frame to its percentile; None if there was no such frame.
     """
     level, target = brightest.level, settings.exposure_target
-    if level < SATURATED:
-        return math.log2(target / max(level, _DARKEST))
-    rank, share = settings.exposure_percentile / 100, 1 - brightest.saturated
-    above = _SCENE.inv_cdf(min(rank, 1 - _MIN_SHARE)) - _SCENE.inv_cdf(min(max(share, _MIN_SHARE), rank))
+    if level >= SATURATED:
+        return math.log2(target) - _excess(brightest.saturated, settings.exposure_percentile / 100, spread)[0]
+    first = len(RANKS) if spread is None else np.count_nonzero(spread >= _BRIGHT_PART)
+    if spread is not None and brightest.levels is not None and first <= len(RANKS) - _MIN_RANKS:
+        inside = first + 3 * (len(RANKS) - first) // 8  # noise changes the level there little
+        level = min(level, max(brightest.levels[inside] * 2 ** spread[inside], level - _DARK_ERROR, level / 2))
+    return math.log2(target / max(level, _DARKEST))
+
+
+def _excess(saturated: float, rank: float, spread: Optional[np.ndarray]) -> Tuple[float, float]:
+    """Return the likely and the largest number of stops by which a percentile exceeds full scale.
+
+    If full scale lies within a gap of the distribution, the bright border is likely, and the dark one is the limit.
+    """
+    share = min(max(1 - saturated, _SMALLEST_SHARE), rank)
+    likely = _SCENE.inv_cdf(min(rank, 1 - _SMALLEST_SHARE)) - _SCENE.inv_cdf(min(share, 1 - _SMALLEST_SHARE))
+    largest = _LARGEST_EXCESS  # of a bright area that was not there before
     if spread is not None:
-        stops = float(np.interp(share, RANKS, spread))
-        above = stops if share > 0.5 else max(above, stops)
-    return math.log2(target) - min(max(above, 0.0), _MAX_OVEREXPOSURE_STOPS)
+        ranks, stops = np.append(RANKS[rank > RANKS], rank), np.append(spread[rank > RANKS], 0.0)
+        above = max(int(np.searchsorted(ranks, share)), 1)
+        is_gap = stops[above - 1] - stops[above] > _GAP
+        measured = float(stops[above] if is_gap else np.interp(share, ranks, stops))
+        likely = measured if share > 0.5 else max(likely, measured)
+        largest = float(stops[above - 1]) if is_gap else largest
+    return min(max(likely, 0.0), _LARGEST_EXCESS), min(largest, _LARGEST_EXCESS)
 
 
 class ExposureControl:
     """Law that chooses exposure time and gain by the brightest angles of each frame: by saturation and level alone.
 
-    Exposures are in EV, log2 of microseconds at 0 dB. Frames state the exposure with which they were taken. So what a
-    frame asks for does not depend on how late former changes take effect, and no dead time has to be guessed. The
-    camera gets an exposure that several frames in a row ask for.
+    Exposures are in EV, log2 of microseconds at 0 dB. The law has four principles:
 
-    How much too bright a saturated frame is follows from its share of saturated superpixels, by the distribution in the
-    last well exposed frame. Without one, or if more than half is saturated, the usual distribution of scenes counts
-    too, and the darker exposure is taken, as too dark a frame is measured exactly. If a darkening changes the share
-    little, a small area is very bright, and the next darkening is large enough to measure it.
+    - Frames state their exposure, so what they ask for does not depend on commands that are on their way. Once a
+      command had time to arrive, the stated exposure counts: the command may have been lost, rounded or limited.
+    - The less sure a change is, the more frames in a row must ask for it.
+    - The share of saturated superpixels and the last well exposed frame limit how bright a saturated frame is. The
+      likely darkening comes first. If the share stays, the largest follows, as dark frames are measured exactly.
+    - Recent changes in both directions show that the light alternates. The exposure is then that of the bright light.
 
     Args:
         settings: Target, percentile, and limits of the exposure time and the gain.
@@ -95,17 +120,16 @@ class ExposureControl:
         self._highest_gain = max(min(high, settings.gain_max_db), self._lowest_gain)
         self._flicker_us = 1e6 / (2 * settings.flicker_hz) if settings.flicker_hz else 0.0
         self._limits = _ev(self._shortest, self._lowest_gain), _ev(self._longest, self._highest_gain)
-        # exposure of the last change
-        self._ev = float(np.clip(_ev(exposure_us or self._shortest, gain_db or 0.0), *self._limits))
-        # exposures that the last frames ask for, and whether these frames are saturated
-        self._asked: Deque[Tuple[float, bool]] = deque(maxlen=_BLINK_HOLD_FRAMES)
+        start = float(np.clip(np.nan_to_num(_ev(max(exposure_us, 1.0), gain_db or 0.0)), *self._limits))
+        # EV of the last command, of the camera once all commands have arrived, and of the frame at the last command
+        self._command = self._current = self._at_command = start
+        self._frame = self._commanded = self._alternates_until = 0  # frames: current, of the command, of alternation
+        self._is_followed, self._is_rounded, self._repeats = True, False, 0  # how the camera took the last command
+        self._step_up = math.nan, math.nan  # EV of the lowest command that a coarse camera rounded up, and what it made
+        self._requests: Deque[_Request] = deque(maxlen=_ALTERNATING_FRAMES)  # since the last command
         self._spread: Optional[np.ndarray] = None  # stops from `RANKS` of a well exposed frame to its percentile
-        self._share = 0.0  # of saturated superpixels at the last darkening, until it has proved right
-        self._before = self._spoiled = self._ev  # before the last brightenings, and before the last darkening
-        self._is_confirmed = False  # whether a frame was not saturated after the last brightening
-        self._frame = 0
-        self._changed = self._brightened = -math.inf  # frames of the last change, and of the last brightening
-        self._guarded = self._blinks = 0.0  # frames until which the light may blink, and certainly does
+        self._saturated = 0.0  # share of saturated superpixels at the last darkening, until it has proved right
+        self._changes: List[Tuple[int, float, float]] = []  # recent ones: frame, EV before it, and EV after it
 
     def step(
         self, brightest: BrightestAngles, exposure_us: Optional[float], gain_db: Optional[float]
@@ -113,68 +137,99 @@ class ExposureControl:
         """Judge the next frame; return a new exposure time in microseconds and gain in decibels, or None to keep them.
 
         Args:
-            brightest: Measured at the percentile of the settings.
-            exposure_us: Exposure time that the frame states; None if it states none.
-            gain_db: Gain that the frame states; None if it states none.
+            brightest: Measured at the percentile of the settings; frames with NaN are skipped.
+            exposure_us: Exposure time that the frame states; None or NaN if it states none.
+            gain_db: Gain that the frame states; None or NaN if it states none.
         """
         self._frame += 1
-        is_stated = exposure_us is not None and (gain_db is not None or self._highest_gain <= self._lowest_gain)
-        if not is_stated and self._frame - self._changed <= _UNSTATED:
+        has_arrived = self._frame - self._commanded > _ARRIVAL
+        own = self._exposure_of(exposure_us, gain_db)
+        if own is None or not math.isfinite(brightest.level + brightest.saturated):
             return None
-        time_us, gain = self.command
-        own = _ev(time_us if exposure_us is None else max(exposure_us, 1.0), gain if gain_db is None else gain_db)
-        self.stops = stops_to_add(brightest, self._settings, self._spread)
-        asked, is_saturated = own + self.stops, brightest.level >= SATURATED
-        is_current = abs(own - self._ev) < DARKEN_BAND
-        band = DARKEN_BAND / 2 if self._share else DARKEN_BAND  # the last darkening was an estimate
-        if not is_saturated:
-            self._is_confirmed |= is_current
-            self._share = 0.0 if is_current and self.stops < BRIGHTEN_BAND else self._share
-            if brightest.levels is not None and self.stops < _LARGE_STOPS:
-                self._spread = np.log2(brightest.level / np.maximum(brightest.levels, _DARKEST))
-        elif is_current and brightest.saturated > _UNCHANGED_SHARE * self._share > 0:
-            asked = own - _MAX_OVEREXPOSURE_STOPS
-            if brightest.saturated < 0.5:  # a lamp, which may blink
-                self._guarded = max(self._guarded, self._frame + _UNDO_FRAMES)
-        elif asked > self._ev - (0 if is_current else 1):
-            asked = self._ev  # a saturated frame never brightens; the last darkening may be on its way
-        self._asked.append((float(np.clip(asked, *self._limits)), is_saturated))
-        if len(self._asked) < _CONFIRM_FRAMES or not (self._darken(brightest.saturated, band) or self._brighten()):
+        self._current = own if has_arrived else self._command
+        self._is_followed |= abs(own - self._command) < DARKEN_BAND
+        is_lost = has_arrived and not self._is_followed
+        is_answered = self._repeats > 0 or own == self._step_up[1] or abs(own - self._at_command) > DARKEN_BAND / 4
+        self._is_rounded = is_lost and is_answered and abs(own - self._command) < _ROUNDING
+        self._changes = [change for change in self._changes if self._frame - change[0] < _RECENT]
+        self._requests.append(self._judge(brightest, own))
+        exposure = self._darker()
+        exposure = self._brighter() if math.isnan(exposure) else exposure
+        is_repeat = is_lost and abs(exposure - self._command) < DARKEN_BAND
+        if math.isnan(exposure) or (is_repeat and self._frame - self._commanded <= _ARRIVAL << self._repeats):
             return None
-        self._changed = self._frame
+        self._repeats = min(self._repeats + 1, _DOUBLINGS) if is_repeat else 0
+        self._saturated = brightest.saturated if self._requests[-1].is_saturated else 0.0
+        self._requests.clear()
+        self._changes.append((self._frame, self._current, exposure))
+        self._command = self._current = exposure
+        self._commanded, self._at_command, self._is_followed = self._frame, own, False
         return self.command
 
-    def _darken(self, saturated: float, band: float) -> bool:
-        """Darken if the last frames ask for it; return whether they do. `saturated` is the share in the last frame."""
-        recent, before = list(self._asked)[-_CONFIRM_FRAMES:], self._ev
-        exact = [ev for ev, is_saturated in recent if not is_saturated]
-        darker = max(exact) if exact else recent[-1][0]
-        if darker >= before - band:
-            return False
-        is_alike = before - darker > _UNDO_SHARE * (before - self._before) or (self._is_confirmed and not exact)
-        if is_alike and self._frame - self._brightened <= _UNDO_FRAMES:
-            self._guarded = self._blinks = self._frame + _BLINK_FRAMES
-            darker = darker if exact else self._before
-        self._ev, self._spoiled, self._share = darker, before, 0.0 if exact else saturated
-        self._brightened = -math.inf
-        return True
+    def _exposure_of(self, exposure_us: Optional[float], gain_db: Optional[float]) -> Optional[float]:
+        """Return the exposure of a frame; if it states none, that of the last command once this has arrived."""
+        time_us, gain = self.command
+        has_time, has_gain = (value is not None and math.isfinite(value) for value in (exposure_us, gain_db))
+        is_stated = has_time and (has_gain or self._highest_gain <= self._lowest_gain)
+        if not is_stated and self._frame - self._commanded <= _ARRIVAL:
+            return None
+        return _ev(max(exposure_us or 1.0, 1.0) if has_time else time_us, (gain_db or 0.0) if has_gain else gain)
 
-    def _brighten(self) -> bool:
-        """Brighten if enough of the last frames ask for it; return whether they do."""
-        asked, before = [ev for ev, _ in self._asked], self._ev
-        frames = _CONFIRM_FRAMES if min(asked[-_CONFIRM_FRAMES:]) > before + _LARGE_STOPS else _BRIGHTEN_FRAMES
-        returns = self._frame <= self._guarded and min(asked[-frames:]) > self._spoiled - BRIGHTEN_BAND
-        if returns and min((ev for ev, is_full in self._asked if not is_full), default=before) < self._spoiled - 1:
-            self._guarded = self._blinks = self._frame + _BLINK_FRAMES
-        is_blinking = self._frame <= self._blinks
-        frames = _BLINK_HOLD_FRAMES if returns or is_blinking else frames
+    def _judge(self, brightest: BrightestAngles, own: float) -> _Request:
+        """Return what a frame with an exposure asks for; keep the distribution of a well exposed one."""
+        self.stops = stops_to_add(brightest, self._settings, self._spread)
+        ev, is_current = own + self.stops, abs(own - self._current) < DARKEN_BAND
+        share, allowed = brightest.saturated, 1 - self._settings.exposure_percentile / 100
+        if brightest.level < SATURATED:
+            is_light_on = self.stops < BRIGHTEN_BAND or self._saturated < _GLINTS * allowed  # a large one may blink
+            if is_current and is_light_on and self.stops > -DARKEN_BAND / 2:
+                self._saturated = 0.0
+            if brightest.levels is not None and self.stops < _SURELY_DARK:
+                self._spread = np.log2(brightest.level / np.maximum(brightest.levels, _DARKEST))
+            return _Request(float(np.clip(ev, *self._limits)), False, True)
+        is_missed = is_current and share > _UNCHANGED * self._saturated > 0 and (self._is_followed or self._is_rounded)
+        if is_missed:
+            ev = own + math.log2(self._settings.exposure_target) - _excess(share, 1 - allowed, self._spread)[1]
+        is_tolerable = not self._saturated and allowed < share <= _TOO_MANY * allowed
+        if is_tolerable or ev > self._current or own > self._current + DARKEN_BAND:
+            ev = self._current  # a saturated frame never brightens, and the last darkening may be on its way
+        is_sure = share > _SURELY_TOO_MANY * allowed or (self._saturated > 0 and not is_missed)
+        return _Request(float(np.clip(ev, *self._limits)), True, is_sure)
+
+    def _darker(self) -> float:
+        """Return the exposure to darken to, or NaN unless enough of the last frames ask for it."""
+        limit = self._current - (BRIGHTEN_BAND if self._is_rounded else DARKEN_BAND / (2 if self._saturated else 1))
+        last = list(self._requests)[-_SURE_FRAMES:]
+        frames = _SURE_FRAMES if all(request.is_sure for request in last) else _UNSURE_FRAMES
+        asked = [request.ev for request in self._requests][-frames:]
+        if len(asked) < frames or max(asked) >= limit:
+            return math.nan
+        exact = [request.ev for request in last if not request.is_saturated]
+        darker = max(exact, default=asked[-1])
+        first = next((k for k, (_, before, after) in enumerate(self._changes) if after < before), _RECENT)
+        former = [before for _, before, after in self._changes[first:] if after > before + 0.5]
+        if not exact and former and former[-1] < limit:  # the light is back for which this exposure was measured
+            darker = former[-1]
+        if self._is_rounded and self._current > self._command:
+            self._step_up = self._command, self._current
+            darker = min(darker, self._command) - (self._current - self._command)
+        return float(np.clip(darker, *self._limits))
+
+    def _brighter(self) -> float:
+        """Return the exposure to brighten to, or NaN unless enough of the last frames ask for it."""
+        now = max(self._current, self._command) if self._is_rounded else self._current
+        rises = [after > before for _, before, after in self._changes]
+        turns = sum(rise != following for rise, following in zip(rises, rises[1:]))
+        self._alternates_until = self._frame + _MEMORY if turns > 1 else self._alternates_until
+        is_alternating = self._frame <= self._alternates_until or (turns > 0 and len(rises) > 2)
+        asked = [request.ev for request in self._requests]
+        is_sure = min(asked[-_SURE_FRAMES:]) > now + _SURELY_DARK
+        frames = _ALTERNATING_FRAMES if is_alternating else _SURE_FRAMES if is_sure else _UNSURE_FRAMES
         brighter = min(asked[-frames:])
-        if len(asked) < frames or brighter <= before + (1 if is_blinking else BRIGHTEN_BAND):
-            return False
-        if self._frame - self._brightened > _UNDO_FRAMES:
-            self._before = before
-        self._ev, self._brightened, self._is_confirmed, self._share = brighter, self._frame, False, 0.0
-        return True
+        lowest, made = self._step_up  # between them, less is asked for by as much as the camera made more
+        brighter = 2 * lowest - made if lowest - DARKEN_BAND < brighter < made - DARKEN_BAND else brighter
+        limit = now + (1.0 if is_alternating else BRIGHTEN_BAND)
+        return brighter if len(asked) >= frames and brighter > limit else math.nan
 
     @property
     def command(self) -> Tuple[float, float]:
@@ -182,13 +237,13 @@ class ExposureControl:
 
         If lamps flicker, a time of half a period of the mains or more is a multiple of it, if gain can make up for it.
         """
-        ev = self._ev
-        time_us = min(max(2.0 ** (ev - self._lowest_gain / DECIBELS_PER_STOP), self._shortest), self._longest)
+        ev = self._command
+        time_us = min(max(round(2.0 ** (ev - self._lowest_gain / DECIBELS_PER_STOP), 6), self._shortest), self._longest)
         steady_us = time_us // self._flicker_us * self._flicker_us if self._flicker_us else 0.0
         if steady_us >= self._shortest and _ev(steady_us, self._highest_gain) >= ev:
             time_us = steady_us
-        gain_db = DECIBELS_PER_STOP * (ev - math.log2(time_us))
-        return time_us, min(max(gain_db, self._lowest_gain), self._highest_gain)
+        gain_db = round(DECIBELS_PER_STOP * (ev - math.log2(time_us)), 6)
+        return time_us, min(max(self._lowest_gain, gain_db), self._highest_gain)
 
 
 def _ev(exposure_us: float, gain_db: float) -> float:

@@ -186,8 +186,7 @@ class CameraSource:
         self._time: Optional[Number] = None  # the camera's exposure time
         self._gain: Optional[Number] = None  # the camera's gain, in whose unit frames state theirs
         self._exposure: Optional[ExposureControl] = None  # with camera.exposure_auto `polarization`
-        self._written = (0.0, 0.0)  # exposure time and gain that it wrote last
-        self._commands: Deque[Tuple[float, float]] = deque(maxlen=1)  # its newest exposure time and gain, to be written
+        self._commands: Deque[Tuple[float, float]] = deque(maxlen=1)  # its newest exposure time and gain, until written
         self._is_short = False  # the exposure that was written last, of two by turns
         self._pairs = Pairs()
         self._readings: Tuple[int, Tuple[float, ...]] = 0, ()  # of the exposure time: their number, and the last ones
@@ -426,7 +425,8 @@ class CameraSource:
             self._client.info(f"camera.pixel_format {settings.pixel_format} becomes {actual.pixel_format}")
         self.connection = Connection(actual, facts, ranges(device, actual), camera)
         self._settings = actual
-        self._exposure, self._written = None, (0.0, 0.0)
+        self._exposure = None
+        self._commands.clear()
         if actual.exposure_auto == "polarization":
             exposure_region(actual.exposure_roi, facts.size[::-1])
             self._exposure = ExposureControl(actual, self.connection.ranges, facts.exposure_us, facts.gain_db)
@@ -548,16 +548,23 @@ class CameraSource:
                 raise
 
     def _write_exposure(self, device: CameraDevice) -> None:
-        """Write the newest exposure time and gain of the exposure control, if there are new ones."""
-        command = self._commands.pop() if self._commands else self._written
+        """Write the newest exposure time and gain of the exposure control until the camera has taken both.
+
+        Values that were written before are written too: the control repeats a command that the camera has lost.
+        """
+        command = self._commands[0] if self._commands else None
+        if command is None:
+            return
         try:
-            for feature, value, last in zip((self._time, self._gain), command, self._written):
-                if feature is not None and value != last:
+            for feature, value in zip((self._time, self._gain), command):
+                if feature is not None:
                     device.set(feature.name, feature.invert(value))
-            self._written = command
         except CameraError as err:
             self._require_camera(device)
             self._client.refuse("exposure", str(err))
+            return
+        with suppress(ValueError):  # a newer command has replaced it
+            self._commands.remove(command)
 
     def _alternate(self, device: CameraDevice) -> None:
         """Write the other one of two exposures by turns; frames tell which one each has."""

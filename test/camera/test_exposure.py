@@ -103,6 +103,109 @@ def test_a_camera_that_does_not_state_exposures(latency: int) -> None:
         assert camera.saturated[-1] <= 0.006
 
 
+@pytest.mark.parametrize("latency", [1, 6])
+@pytest.mark.parametrize(("kind", "bits"), [("low contrast", 8), ("low contrast", 12), ("flat", 8), ("flat", 12)])
+def test_noise_of_a_dark_frame_does_not_count_as_light(kind: str, bits: int, latency: int) -> None:
+    """The 99.5th percentile of the brightest of four noisy numbers is up to 0.7 stops above that of the scene."""
+    camera, light = SimulatedCamera(latency, bits), 100 * light_of(kind)
+    camera.run(light, 60)
+    assert camera.run(light / 100, 60) <= latency + 3
+    assert abs(math.log2(camera.levels[-1] / 0.85)) < BRIGHTEN_BAND + 0.02
+
+
+@pytest.mark.parametrize("latency", [1, 3, 6])
+def test_a_sky_in_8_bits(latency: int) -> None:
+    camera, light = SimulatedCamera(latency, 8), 50 * light_of("sky")
+    camera.run(light, 60)
+    assert camera.run(light / 100, 60) <= latency + 3
+    assert camera.run(light, 60) <= 3 * latency + 10
+    assert camera.reversals(60) <= 1
+    assert camera.saturated[-1] <= 0.006
+
+
+@pytest.mark.parametrize("rise", [1.8, 2.0])
+def test_a_small_rise_of_a_scene_with_a_gap_darkens_little(rise: float) -> None:
+    """All of the bright part is saturated, and the dark part is far below it: the dark part does not count."""
+    camera, light = SimulatedCamera(2), light_of("bimodal")
+    camera.run(light, 60)
+    before = camera.exposures[-1]
+    camera.run(rise * light, 60)
+    assert before - 1 < min(camera.exposures[60:]) < before
+    assert camera.saturated[-1] <= 0.006
+
+
+@pytest.mark.parametrize(
+    ("rise", "on", "off", "latency"), [(2, 5, 40, 1), (10, 40, 5, 3), (100, 2, 6, 3), (100, 3, 3, 3), (100, 5, 40, 5)]
+)
+def test_a_scene_with_a_gap_in_a_blinking_light(rise: float, on: int, off: int, latency: int) -> None:
+    camera, light = SimulatedCamera(latency), light_of("bimodal")
+    camera.run(light, 80)
+    for frame in range(180):
+        camera.expose(light * (rise if frame % (on + off) < on else 1.0))
+    changes = np.array(camera.changes)
+    assert max(((changes >= first) & (changes < first + 60)).sum() for first in range(80, 201)) <= 4
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.004, 0.3), (0.004, 0.5), (0.005, 0.1)])
+def test_fluctuating_glints_do_not_darken_the_scene(mean: float, deviation: float) -> None:
+    """A share of the superpixels, another one in every frame, is 30 times as bright; the percentile allows 0.5 %."""
+    camera, light, chance = SimulatedCamera(2), light_of("street"), np.random.default_rng(3)
+    for _ in range(400):
+        share = mean * math.exp(chance.normal(0, deviation))
+        camera.expose(np.where(chance.random((SIDE, SIDE, 1)) < share, 30 * light, light))
+    assert min(camera.exposures[60:]) > camera.exposures[60] - 1
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+@pytest.mark.parametrize("factor", [10.0, 100.0, 0.01])
+def test_lost_commands_are_repeated(factor: float, lost: int) -> None:
+    camera, light = SimulatedCamera(2), 10 * light_of("street") / max(factor, 1)
+    camera.run(light, 60)
+    camera.lost = lost
+    camera.run(factor * light, 120)
+    assert camera.saturated[-1] <= 0.006
+    assert abs(math.log2(camera.levels[-1] / 0.85)) < BRIGHTEN_BAND + 0.02
+
+
+def test_a_camera_that_ignores_commands_gets_few() -> None:
+    camera, light = SimulatedCamera(2), light_of("street")
+    camera.run(light, 60)
+    camera.changes.clear()
+    camera.lost = 1000
+    camera.run(light / 10, 500)
+    assert 4 <= len(camera.changes) <= 8
+    camera.lost = 0
+    camera.run(light / 10, 500)
+    assert abs(math.log2(camera.levels[-1] / 0.85)) < BRIGHTEN_BAND + 0.02
+
+
+@pytest.mark.parametrize("factor", [0.3, 60.0])
+def test_another_program_sets_the_exposure(factor: float) -> None:
+    camera, light = SimulatedCamera(2), light_of("street") * 10
+    camera.run(light, 60)
+    camera.set(factor * 2 ** camera.exposures[-1], 0.0)
+    camera.run(light, 100)
+    assert camera.saturated[-1] <= 0.006
+    assert abs(math.log2(camera.levels[-1] / 0.85)) < BRIGHTEN_BAND + 0.02
+
+
+@pytest.mark.parametrize("step", [0.7, 0.8, 0.9])
+@pytest.mark.parametrize("factor", [0.2, 5.0])
+def test_a_camera_that_rounds_exposures_up(step: float, factor: float) -> None:
+    """Steps are shares of the best exposure, which lies between two of them; the upper one saturates too much."""
+    camera, light = SimulatedCamera(2), light_of("street")
+    camera.run(light, 60)
+    coarse_us = step * 2 ** camera.exposures[-1]
+    camera.rounds = lambda time_us: math.ceil(time_us / coarse_us) * coarse_us
+    camera.run(light / factor, 60)
+    camera.run(light, 60)
+    assert camera.saturated[-1] <= 0.006
+    assert camera.levels[-1] > 0.75 * step
+    camera.changes.clear()
+    camera.run(light, 300)
+    assert not camera.changes
+
+
 # -------------------------------------------------------------------------------------------------------------- by hand
 
 
@@ -150,6 +253,19 @@ def test_frames_taken_before_a_change_ask_for_nothing_new() -> None:
     assert first == (pytest.approx(8500), 0.0)
     assert others == [None] * 5
     assert commands(made, (0.85, 8500), (0.85, 8500)) == [None, None]
+
+
+@pytest.mark.parametrize("unknown", [(math.nan, 0.0), (1000.0, math.nan), (math.inf, 0.0)])
+def test_frames_without_a_number_change_nothing(unknown: Tuple[float, float]) -> None:
+    made = control()
+    good = BrightestAngles(0.85, 0.0)
+    answers = [made.step(good, 1000.0, 0.0) for _ in range(20)]
+    answers += [made.step(good, *unknown) for _ in range(3)]
+    answers += [made.step(bad, 1000.0, 0.0) for bad in (BrightestAngles(math.nan, 0.0), BrightestAngles(1.0, math.nan))]
+    answers += [made.step(good, 1000.0, 0.0) for _ in range(20)]
+    assert answers == [None] * 45
+    assert commands(made, *[(0.1, 1000)] * 2)[-1] == (pytest.approx(8500), 0.0)
+    assert control(exposure_us=math.nan).command == pytest.approx((30.0, 0.0))
 
 
 def test_time_comes_before_gain_and_both_have_limits() -> None:

@@ -35,7 +35,7 @@ from polar_pipeline.camera.aravis import (
     load_aravis,
 )
 from polar_pipeline.camera.clock import DeviceClock
-from polar_pipeline.camera.facts import read_number
+from polar_pipeline.camera.facts import Number, read_number
 from polar_pipeline.camera.settings import KEEP_GAIN, CameraSettings, read_features
 from polar_pipeline.camera.source import CameraSource, _encoding, find_camera
 from polar_pipeline.quality.statistics import Level
@@ -1228,6 +1228,31 @@ def test_a_refused_exposure_is_counted(connect: Any, monkeypatch: pytest.MonkeyP
         client.wait()
         assert made._counts["connections"] == 1
         assert fake.get("ExposureTime") == 5000.0
+
+
+@pytest.mark.parametrize("refused", ["ExposureTime", "Gain"])
+def test_a_refused_exposure_is_written_again(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "load_aravis", lambda: None)  # no camera is asked
+    client, values, refusals = Client(), {"ExposureTime": 5000.0, "Gain": 0.0}, [refused]
+
+    def write(feature: str, value: float) -> None:
+        if feature in refusals:
+            refusals.remove(feature)
+            raise CameraError("busy")
+        values[feature] = value
+
+    device: Any = SimpleNamespace(set=write, is_controlled=lambda: True)
+    made = CameraSource(CameraSettings(source="aravis"), "camera", client)
+    made._time, made._gain = (Number(name) for name in values)
+    made._commands.append((100.0, 6.0))
+    for _ in range(3):
+        made._write_exposure(device)
+    assert client.refused == ["busy"]
+    assert values == {"ExposureTime": 100.0, "Gain": 6.0}
+    values["Gain"] = 0.0  # by another program; frames state it, and the control repeats its command
+    made._commands.append((100.0, 6.0))
+    made._write_exposure(device)
+    assert values == {"ExposureTime": 100.0, "Gain": 6.0}
 
 
 def test_frames_do_not_wait_for_acknowledgements(connect: Any) -> None:

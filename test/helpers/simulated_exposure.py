@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any, Deque, List, Tuple
+from typing import Any, Callable, Deque, List, Tuple
 
 import numpy as np
 
@@ -33,6 +33,15 @@ def light_of(kind: str) -> np.ndarray:
         light, degree = np.exp(chance.normal(0, 1.4, y.shape)), 0.6 * chance.random(y.shape)
     elif kind == "wall":
         light, degree = 1 + 0.1 * x, np.full(y.shape, 0.05)
+    elif kind == "low contrast":
+        light, degree = np.exp(chance.normal(0, 0.02, y.shape)), np.full(y.shape, 0.05)
+    elif kind == "flat":
+        light, degree = np.ones(y.shape), np.zeros(y.shape)
+    elif kind == "sky":
+        light, degree = 1 - 0.4 * y, 0.55 * np.sin(0.2 + 1.3 * np.hypot(x, y) / 1.414) ** 2
+    elif kind == "bimodal":  # 30 % is 50 times as bright as the rest
+        light, degree = np.where(x + y / SIDE < 0.7, 0.02, 1.0), np.full(y.shape, 0.1)
+        light = light * np.exp(chance.normal(0, 0.07, y.shape))
     else:  # a window in a dark room
         light = np.where((x < 0.15) & (y < 0.15), 60.0, 1.0) * np.exp(chance.normal(0, 0.3, y.shape))
         degree = np.full(y.shape, 0.3)
@@ -45,10 +54,14 @@ class SimulatedCamera:
     Attributes:
         exposures, levels, saturated: Of each frame: stops, percentile, share of superpixels with a saturated angle.
         changes: Frames after which the control gave a command.
+        lost: Number of the next commands that the camera ignores.
+        rounds: Exposure time that the camera makes of one that it is given.
     """
 
     def __init__(self, latency: int, bits: int = 12, is_stated: bool = True, **settings: Any) -> None:
         self.settings = CameraSettings(**settings)
+        self.lost = 0
+        self.rounds: Callable[[float], float] = float
         self.control = ExposureControl(self.settings, RANGES, 1000.0, 0.0)
         self._pipe: Deque[Tuple[float, float]] = deque([(1000.0, 0.0)] * (latency + 1))
         self._command = (1000.0, 0.0)
@@ -72,12 +85,19 @@ class SimulatedCamera:
         stated = (time_us, gain_db) if self._is_stated else (None, None)
         command = self.control.step(brightest, *stated)
         if command is not None:
-            self._command = command
             self.changes.append(len(self.exposures))
+            if self.lost:
+                self.lost -= 1
+            else:
+                self.set(*command)
         self._pipe.append(self._command)
         self.exposures.append(math.log2(time_us) + gain_db / (20 * math.log10(2)))
         self.levels.append(brightest.level)
         self.saturated.append(float((pixels >= full).any(-1).mean()))
+
+    def set(self, time_us: float, gain_db: float) -> None:
+        """Give the camera an exposure, as another program may."""
+        self._command = self.rounds(time_us), gain_db
 
     def run(self, light: np.ndarray, frames: int) -> int:
         """Take frames of a scene that stands still; return the first one of their exposure of the end."""
