@@ -137,7 +137,10 @@ def _size_warnings(frame: Frame, options: Options) -> Iterator[FrameWarning]:
     """Yield that a frame has a size as of a picture that was scaled down."""
     height, width = options.sensor.size
     if frame.shape == (width, height) != (height, width):
-        text = f"{height}x{width} pixels are the sensor's {width}x{height} turned: a size is WIDTHxHEIGHT (--raw)"
+        text = (
+            f"{height}x{width} pixels are the sensor's {width}x{height} turned, so other polarizers are in front of "
+            "them: save mosaics as they were read out; a size after --raw is WIDTHxHEIGHT"
+        )
         yield FrameWarning("size", text)
     parts = {(height // 2, width // 2): "half", (height // 4, width // 4): "a quarter of"}
     part = parts.get(frame.shape)

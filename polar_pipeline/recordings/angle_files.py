@@ -22,7 +22,9 @@ from polar_pipeline.sensor.mosaic import ANGLES
 #: Parts of a pattern: alternatives, a named part, or wildcards of the shell.
 _PARTS = re.compile(r"\{([^{}/]*,[^{}]*)\}|\{(\w+)\}|(\*\*/|\*|\?|\[!?\]?[^\]/]*\])")
 #: A number of degrees, which can have a sign and decimals.
-_DEGREES = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_DEGREES = re.compile("[+\u2212-]?[0-9]+(?:\\.[0-9]+)?")
+#: The same within a name, in which a minus behind a letter, a digit or a line below is none.
+_DEGREES_WITHIN = re.compile(r"(?:(?<![\w.])[+\u2212-])?(?<![0-9.])[0-9]+(?:\.[0-9]+)?(?![0-9])")
 #: The part of a number at the end of what names have in common, and at the beginning.
 _NUMBER_END, _NUMBER_BEGIN = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?)?$"), re.compile(r"(?:[0-9]*(?:\.[0-9]+)?)?")
 #: A number in a name that can be an angle in degrees.
@@ -250,52 +252,66 @@ def _places_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
         SourceError: The numbers are other angles.
     """
     listed = {word: place for place, word in enumerate(words)}
-    degrees = degrees_in(words)
+    numbers = numbers_in(words)
     if is_ordered or not words:
         return listed
-    if degrees is None:
-        numbers = [_NUMBER.search(word) for word in words]
-        degrees = [float(number.group(1)) for number in numbers if number]
-    elif sorted(degrees) != list(ANGLES) and any(b - a != 1 for a, b in zip(degrees, degrees[1:])):  # else they count
+    if numbers is None:
+        matches = [_NUMBER.search(word) for word in words]
+        numbers = [float(match.group(1)) for match in matches if match]
+    degrees = [number % 180 for number in numbers]
+    if sorted(degrees) == list(ANGLES):
+        return {word: ANGLES.index(int(angle)) for word, angle in zip(words, degrees)}
+    if len(numbers) == len(words) and _are_steps(numbers):
         raise SourceError(
             f"{','.join(map(printable, words))} must be 0, 45, 90 and 135 degrees: say which angles they are, in their "
             "order, by --angle-order"
         )
-    if sorted(degrees) != list(ANGLES):
-        return listed
-    return {word: ANGLES.index(int(angle)) for word, angle in zip(words, degrees)}
+    return listed
 
 
-def degrees_in(names: Sequence[str]) -> Optional[List[float]]:
-    """Return the numbers by which names differ as angles of polarizers, from 0 to less than 180 degrees.
+def _are_steps(numbers: Sequence[float]) -> bool:
+    """Return whether numbers are steps of 15 or 22.5 degrees, as those of a polarizer, and do not count."""
+    is_turn = all(-180 <= number <= 360 for number in numbers)
+    return is_turn and any(all(number % step == 0 for number in numbers) for step in (15, 22.5))
 
-    A minus in front of some of the numbers is a sign; one in front of all belongs to the name. None if the names differ
-    by anything else.
+
+def numbers_in(names: Sequence[str]) -> Optional[List[float]]:
+    """Return the numbers by which names differ, in degrees; None if they differ by anything else, or not at all.
+
+    A minus in front of some of the numbers is a sign; one in front of all belongs to the name.
     """
-    before, behind = _around(names) if len(names) > 1 else ("", "")
+    if len(set(names)) < 2:
+        return None
+    before, behind = _around(names)
     # a number may begin in what is before, and end in what is behind
     begin, end = len(_NUMBER_END.sub("", before, 1)), len(_NUMBER_BEGIN.sub("", behind, 1))
     words = [name[begin : len(name) - end] for name in names]
-    if not words or not all(map(_DEGREES.fullmatch, words)):
+    if not all(map(_DEGREES.fullmatch, words)):
         return None
-    return [float(word) % 180 for word in words]
+    return [float(word.replace("\u2212", "-")) for word in words]
+
+
+def degrees_in(names: Sequence[str]) -> Optional[List[float]]:
+    """Return the numbers by which names differ as angles of polarizers, from 0 to less than 180 degrees; else None."""
+    numbers = numbers_in(names)
+    return None if numbers is None else [number % 180 for number in numbers]
 
 
 def angles_of_names(names: Sequence[str]) -> Tuple[float, ...]:
     """Return the angles of polarizers that names of planes state; () for names without angles, or that only count.
 
     Raises:
-        SourceError: Each name has angles, and it is not clear which one is meant.
+        SourceError: Names have angles, and it is not clear which one is meant.
     """
-    degrees = degrees_in(names)
-    if degrees is not None:
-        is_count = all(b - a == 1 for a, b in zip(degrees, degrees[1:]))
-        return () if is_count else tuple(degrees)
-    rows = [{int(number) for number in _NUMBER.findall(name)} for name in names]
-    if len(names) % len(ANGLES) or set().union(*rows) != set(ANGLES) or not all(rows):
+    numbers = numbers_in(names)
+    if numbers is not None:
+        return tuple(number % 180 for number in numbers) if _are_steps(numbers) else ()
+    rows = [[float(word.replace("\u2212", "-")) % 180 for word in _DEGREES_WITHIN.findall(name)] for name in names]
+    rows = [[number for number in row if number in ANGLES] for row in rows]
+    if len(names) % len(ANGLES) or {number for row in rows for number in row} != set(ANGLES) or not all(rows):
         return ()
     if all(len(row) == 1 for row in rows):
-        return tuple(float(row.pop()) for row in rows)
+        return tuple(row[0] for row in rows)
     listed = ", ".join(map(printable, names[: len(ANGLES)]))
     raise SourceError(f"it is not clear which angles the names {listed} of its planes state: save each as a file")
 
@@ -406,9 +422,10 @@ def _angle_folders(folder: Path) -> List[Path]:
         return []
     if degrees and len(folders) > len(ANGLES):
         listed = ", ".join(printable(path.name) for path in sorted(folders, key=natural_order))
+        words = ",".join(sorted(named[angle], key=natural_order)[0].name for angle in ANGLES)
         raise SourceError(
             f"{folder} has folders of the angles 0, 45, 90 and 135, and of others ({listed}): name those of a frame by "
-            f"a pattern such as {quoted(f'{folder}/{{0,45,90,135}}/*')}"
+            f"a pattern such as {quoted(f'{folder}/{{{words}}}/*')}"
         )
     if any(len(named[angle]) > 1 for angle in ANGLES):
         return []

@@ -24,12 +24,14 @@ CONTENTS = ("auto", "mosaics", "angles", "tiles", "stokes")
 LAYOUTS: Dict[str, Tuple[str, ...]] = {
     "mosaics": ("hw", "nhw", "hwn"),
     "angles": (
-        *("ahw", "hwa", "nahw", "nhwa", "anhw", "hwna", "ahwn"),
+        *("ahw", "hwa", "nahw", "nhwa", "anhw", "hwna", "ahwn", "hwan"),
         *("ahwc", "hwac", "hwca", "achw", "cahw", "nahwc", "nhwac", "nhwca", "anhwc"),
     ),
     "tiles": ("hw", "nhw", "hwc", "nhwc"),
     "stokes": ("hws", "nhws"),
 }
+#: Orders with frames last, as in MATLAB.
+FRAMES_LAST = ("hwn", "hwna", "ahwn", "hwan")
 _SIZES = {"a": len(ANGLES), "c": 3, "s": 3}
 #: Largest number that a file states -> ending of the encoding.
 ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
@@ -44,8 +46,8 @@ _SAMPLED = 64
 #: tile and that within each, in a quarter of the blocks, above which an image is a mosaic. Images of scenes and noise
 #: have 1 to 3, rounded slopes up to 5.5; mosaics 17 and more where light is polarized by three percent.
 _TILE, _LATTICE = 4, 6.0
-#: Ratio of `_alternation` along two axes above which they are told apart.
-_ALTERNATING = 1.2
+#: `_alternation` of an axis across polarizers at least, and of one across frames at most.
+_ALTERNATING, _STEADY = 1.2, 1.05
 #: Ratio of differences of neighbors to those of pixels two apart below which an image is of a scene without much noise.
 _SMOOTH = 0.9
 #: Factors by which I0 + I90 = I45 + I135 holds better for some pairs of planes than for all others: where this makes
@@ -134,12 +136,14 @@ class Pixels(NamedTuple):
         maximum: The largest number that the file states; 0 for none.
         warnings: About the file.
         angles: The angles of its planes in degrees that the file states; () for none.
+        is_paged: Whether frames or planes come first, as they are pages.
     """
 
     array: np.ndarray
     maximum: int = 0
     warnings: Tuple[FrameWarning, ...] = ()
     angles: Tuple[float, ...] = ()
+    is_paged: bool = False
 
 
 class Frames(NamedTuple):
@@ -167,18 +171,18 @@ class _Reading(NamedTuple):
         return max(sides) > _NARROW * min(sides)
 
 
-def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED, angles: Tuple[float, ...] = ()) -> Frames:
+def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
     """Find the frames in an array of pixels, as views where it is possible.
 
     Args:
-        array: Numbers of any shape in `LAYOUTS`; 12 channels are four angles of three colors.
-        stated: What the user says of it.
-        angles: What the file says of its planes (`Pixels.angles`).
+        pixels: Numbers of any shape in `LAYOUTS`; 12 channels are four angles of three colors.
+        stated: What the user says of them.
 
     Raises:
         FrameError: It holds no frames, or several readings are possible (cause `type`), or the angles contradict their
             order (`type`).
     """
+    array, angles = pixels.array, pixels.angles
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
     array = without_plain_channels(array)
@@ -189,10 +193,17 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED, angles: Tup
         for content in contents
         for layout in LAYOUTS[content]
         if _fits(variant.shape, layout)
+        and not (pixels.is_paged and layout in FRAMES_LAST)
+        and not (layout == "anhw" and variant.ndim > array.ndim)  # images that follow each other
     ]
     readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.frames.array.shape)]
-    broad = {row.content for row in readings if not row.is_narrow}
-    readings = [row for row in readings if not (row.is_narrow and row.content in broad)]  # frames are first or last
+    mosaics = [row for row in readings if row.content == "mosaics"]
+    if len(mosaics) > 1:  # frames may be first or last
+        wrong = mosaics[0] if _are_frames_last(array) else mosaics[1]
+        readings = [row for row in readings if row is not wrong]
+    broad = {row.layout for row in readings if row.content == "angles" and not row.is_narrow}
+    if broad & set(FRAMES_LAST):
+        readings = [row for row in readings if not (row.is_narrow and row.content == "angles")]
     if not readings:
         raise FrameError("type", _refusal(array, stated))
     if stated.content == "auto" or len(readings) > 1:
@@ -202,17 +213,18 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED, angles: Tup
         frames = frames._replace(array=_quarters(frames.array))
     if frames.content == "stokes":
         _check_stokes(frames.array[0])
-    if frames.content == "angles" and angles:
+    if frames.content in ("angles", "tiles") and angles:
         return _in_order(frames, stated, _stated_order(angles, frames, stated))
     return _in_order(frames, stated) if frames.content in ("angles", "tiles") else frames
 
 
-def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
+def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[float, ...] = ()) -> Frames:
     """Put the images behind four polarizers together; gray, Bayer or color, one of each or stacks of as many frames.
 
     Args:
         images: In the order of `ANGLES`, or of the angles that are stated.
         stated: What the user says of them.
+        angles: The angle that each of their files states; () for none.
 
     Raises:
         FrameError: They differ in size or type (cause `size`), are no pictures (`type`), or contradict their order
@@ -232,7 +244,8 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
             "an angle image is (H, W) or (H, W, 3), or a stack of them, (N, H, W) or (N, H, W, 3); got "
             f"{images[0].dtype} {images[0].shape}",
         )
-    return _in_order(Frames("angles", _arranged(planes, layout)), stated)
+    frames = Frames("angles", _arranged(planes, layout))
+    return _in_order(frames, stated, _stated_order(angles, frames, stated) if angles else ())
 
 
 def has_lattice(image: np.ndarray) -> bool:
@@ -382,7 +395,9 @@ def _fits(shape: Tuple[int, ...], layout: str, is_stack: bool = False) -> bool:
         return False
     least = MIN_SIDE if layout in LAYOUTS["mosaics"] else MIN_SIDE // 2
     sizes = dict(zip(layout, shape))
-    if layout in ("anhw", "hwna", "ahwn", "hwn") and sizes["n"] == _SIZES["c"] and not is_stack:  # then they are colors
+    if layout in ("anhw", *FRAMES_LAST) and sizes["n"] == _SIZES["c"] and not is_stack:  # then they are colors
+        return False
+    if layout in FRAMES_LAST and sizes["n"] >= min(sizes["h"], sizes["w"]):
         return False
     return all(
         sizes[axis] >= least if axis in "hw" else sizes[axis] == _SIZES.get(axis, sizes[axis]) and sizes[axis] > 0
@@ -429,21 +444,19 @@ def _likely(
         is_sure = any(evidence > 0 for _, evidence in plausible)
         plausible.append((row, _evidence(row, is_sure)))
     sure = [row for row, evidence in plausible if evidence > 0]
-    if angles and _are_polarizers(angles):
-        named = [row for row, evidence in plausible if row.content == "angles" and evidence >= 0]
-        mosaics = [row for row in sure if row.content == "mosaics" and len(row.frames.array) == len(angles)]
-        if not sure or mosaics:
-            sure = [*mosaics, *named]
+    named = [row for row, evidence in plausible if row.content == "angles" and evidence >= 0]
+    mosaics = [row for row in sure if row.content == "mosaics" and len(row.frames.array) == len(angles)]
+    if angles and ((not sure and _are_polarizers(angles)) or (mosaics and _order_in(angles))):
+        sure = [*mosaics, *named]
     if len(sure) == 1:
         return sure
-    if len(sure) == 2 and {row.content for row in sure} == {"mosaics"}:  # frames may be first or last
-        first, last = (_alternation(array, axis) for axis in (0, -1))
-        if max(first, last) > _ALTERNATING * min(first, last):
-            return sure[:1] if first < last else sure[1:]
     if sure and {row.content for row in sure} == {"angles"}:  # the angles may be first or last
         sure.sort(key=lambda row: _misfit(row.frames))
         if 2 * _misfit(sure[0].frames) < _misfit(sure[1].frames):
             return sure[:1]
+        first = [row for row in sure if row.layout not in FRAMES_LAST]
+        if len(first) == 1:
+            return first
     possible = sure or [row for row, evidence in plausible if evidence == 0]
     if len(possible) == 1:
         return possible
@@ -459,11 +472,16 @@ def _likely(
     raise FrameError("type", f"{array.dtype} {array.shape} can be {listed}: say which")
 
 
+def _are_frames_last(array: np.ndarray) -> bool:
+    """Return whether pixels alternate along the first axis, as in a mosaic, but not along the last one."""
+    return _alternation(array, 0) > _ALTERNATING and _alternation(array, -1) < _STEADY
+
+
 def _alternation(array: np.ndarray, axis: int) -> float:
     """Return how much more neighbors along an axis differ than every second: above 1 across the columns of a mosaic."""
     lines = np.moveaxis(array, axis, -1)
     rows, columns, _ = lines.shape
-    part = _finite(lines[:: -(-rows // _SAMPLED), :: -(-columns // _SAMPLED), :_SAMPLED])
+    part = _finite(lines[:: -(-rows // _SAMPLED) | 1, :: -(-columns // _SAMPLED) | 1, :_SAMPLED])
     near, far = (np.abs(part[..., step:] - part[..., :-step]).mean() + 1e-9 for step in (1, 2))
     return float(near / far)
 

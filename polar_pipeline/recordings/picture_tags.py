@@ -16,13 +16,13 @@ _JPEG = FrameWarning(
     "topic, or image_transport's zstd or png, and make recordings smaller by 'polar-pipeline compress'",
 )
 _WIDTH, _HEIGHT, _COMPRESSION, _ORIENTATION, _SAMPLES = 256, 257, 259, 274, 277
-#: Tags that state the largest number: MaxSampleValue, SMaxSampleValue, and WhiteLevel of DNG.
-_MAXIMA = (281, 341, 50717)
+#: Tags that state the largest number: MaxSampleValue, and WhiteLevel of DNG.
+_MAXIMA = (281, 50717)
 _DESCRIPTION, _PAGE_NAME, _PAGE_NUMBER = 270, 285, 297
 #: Tags of ImageJ: bytes of its header and of each of its values, and these.
 _IMAGEJ_SIZES, _IMAGEJ_VALUES = 50838, 50839
 #: Names of channels, and significant bits, in the description of an OME-TIFF.
-_OME_CHANNEL = re.compile(r'<(?:\w+:)?Channel\b[^>]*\bName="([^"]*)"')
+_OME_CHANNEL = re.compile(r'<(?:\w+:)?Channel\b[^<>]*\bName="([^"]*)"')
 _OME_ORDER, _OME_SIZE = re.compile(r'\bDimensionOrder="XY([CZT]{3})"'), re.compile(r'\bSize([CZT])="([0-9]{1,6})"')
 _OME_BITS = re.compile(r'\bSignificantBits="([0-9]{1,2})"')
 #: Tags that decide what pixels are: tag -> (name, number without the tag, numbers that are read).
@@ -49,8 +49,6 @@ _SEVERAL = (
     "a file of several pictures, of which OpenCV would read the first: save them as pages of a TIFF file, or each as a "
     "file"
 )
-#: Exponent of a PNG file below which its numbers are not linear.
-_LEAST_GAMMA = 0.9
 #: How TIFF files begin, and Exif data in PNG and JPEG, which are built like them.
 _TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
@@ -87,15 +85,21 @@ def read_tags(data: bytes) -> Tags:
     exif = data.partition(b"Exif\0\0" if is_jpeg else b"eXIf")[2]
     if exif[:4] in _TIFF_MAGICS:
         _check(_read_page(exif, _first_page(exif)).numbers, (_ORIENTATION,))
-    head = b"" if is_jpeg else data[: data.find(b"IDAT")]
-    if b"acTL" in head:  # an animation
+    chunks = {} if is_jpeg else _png_chunks(data)
+    if b"acTL" in chunks:  # an animation
         raise FrameError("type", _SEVERAL)
-    warnings = (_JPEG,) if is_jpeg else ()
-    gamma, bits = (head.partition(name)[2] for name in (b"gAMA", b"sBIT"))
-    if len(gamma) >= 4 and 0 < (exponent := struct.unpack(">I", gamma[:4])[0] / 1e5) < _LEAST_GAMMA:
-        text = f"the file states a gamma of {exponent:g}, and polarization needs numbers that are linear: ignored"
-        warnings = (*warnings, FrameWarning("gamma", text))
-    return Tags(warnings, bits=bits[0] if bits else 0)
+    return Tags((_JPEG,) if is_jpeg else (), bits=next(iter(chunks.get(b"sBIT", b"\0"))))
+
+
+def _png_chunks(data: bytes) -> Dict[bytes, bytes]:
+    """Return the chunks of a PNG file before its pixels, by kind."""
+    chunks: Dict[bytes, bytes] = {}
+    at = 8
+    while data[:4] == b"\x89PNG" and at + 8 <= len(data) and data[at + 4 : at + 8] != b"IDAT":
+        (size,) = struct.unpack_from(">I", data, at)
+        chunks[data[at + 4 : at + 8]] = data[at + 8 : at + 8 + size] or b"\0"
+        at += 12 + size
+    return chunks
 
 
 def _read_tiff(data: bytes) -> Tags:
@@ -114,7 +118,7 @@ def _read_tiff(data: bytes) -> Tags:
         page = _read_page(data, page.next_page, is_first=False)
     if len(names) == 1 and _has_stack(data, first.numbers):
         raise FrameError("type", _SEVERAL)
-    if numbers != sorted(numbers):
+    if len(set(numbers)) == len(names) and numbers != sorted(numbers):
         raise FrameError("type", f"its pages have the numbers {numbers[:8]}, in another order than in the file")
     maximum = next((number for number in map(first.numbers.get, _MAXIMA) if number), 0)
     bits = _OME_BITS.search(first.description)

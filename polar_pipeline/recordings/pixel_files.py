@@ -60,7 +60,7 @@ _PGM = re.compile(
 #: Codecs of video that lose nothing, as OpenCV names them, and pixel formats of one channel of 8 bit.
 _LOSSLESS, _GRAY = ("ffv1", "hfyu", "ffvh", "dib ", "y800", "grey", "rawv", "\0\0\0\0"), ("y800", "grey", "y8  ")
 #: Names of arrays that state the angles of planes, and the significant bits of pixels.
-_ANGLES, _BIT_DEPTH = ("angles", "angle"), ("bit_depth", "bits")
+_ANGLES, _BIT_DEPTH = ("angles", "angle"), ("bit_depth",)
 #: Numbers of an array that states something about pixels, at most.
 _MAX_STATED = 64
 #: The format of a file without a header.
@@ -142,7 +142,7 @@ class FrameSource:
     def _load(self) -> Tuple[Pixels, Frames]:
         if len(self._paths) == 1:
             pixels = self._pixels(self._paths[0])
-            frames = split_frames(pixels.array, self._stated, pixels.angles)
+            frames = split_frames(pixels, self._stated)
             first, is_auto = frames.array[0], self._stated.content == "auto"
             is_doubtful = self._has_angles is not None and is_auto and frames.content == "mosaics"
             # noise hides that neighbors are alike; names that only count are those of dark frames too
@@ -162,7 +162,9 @@ class FrameSource:
                 "can be four angle images (--content angles; of a color sensor with --sensor), as their names say, or "
                 "four mosaics (--content mosaics), as neighboring pixels differ: say which",
             )
-        frames = stacked_angles(arrays, self._stated)
+        stated = [image.angles for image in images]
+        angles = tuple(row[0] for row in stated) if all(len(row) == 1 for row in stated) else ()
+        frames = stacked_angles(arrays, self._stated, angles)
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
@@ -223,7 +225,7 @@ class FrameSource:
             is_frame, image = video.read()
             if not is_frame:
                 break
-            frames = split_frames(image, stated)
+            frames = split_frames(Pixels(image), stated)
             stated = replace(stated, content=frames.content)  # of the first frame
             yield replace(to_message(frames, 0, Pixels(image), self._max_bytes), frame_id=numbered(self.name, k))
             k += 1
@@ -284,6 +286,10 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> Pixels:
     images = {key: row for key, row in rows.items() if row.ndim >= 2 and row.size > 64 and row.dtype.kind in "iufb"}
     angles, bits = (_stated_numbers(rows, names) for names in (_ANGLES, _BIT_DEPTH))
     bit_depth = bits[0] if len(bits) == 1 else 0
+    if angles and all(0 <= angle <= np.pi for angle in angles) and max(angles) > 1:  # radians
+        angles = [float(angle) for angle in np.rint(10 * np.degrees(angles)) / 10]
+    if len(angles) != 1 and len(angles) % len(ANGLES):  # not one for each plane
+        angles = []
     if name and name not in images:
         raise FrameError("file", f"no array of pixels is named {quoted(name)}: leave out --array for a list")
     if name or len(images) == 1:
@@ -326,21 +332,26 @@ def _stated_numbers(arrays: Dict[str, np.ndarray], names: Tuple[str, ...]) -> Li
     return []
 
 
-def _largest(bits: float, array: np.ndarray) -> int:
+def _largest(bits: float, array: np.ndarray, is_high: bool = False) -> int:
     """Return the largest number of integers with a stated number of significant bits; 0 for the largest of their type.
+
+    They are the low bits, or the high ones of 16. `is_high` says that they should be the latter, as in PNG.
 
     Raises:
         FrameError: No camera has so many bits (cause `type`).
     """
-    if not bits or array.dtype.kind not in "iu":
+    if not bits or array.dtype.kind not in "iu" or array.itemsize == 1:
         return 0
     maximum = next((each for each in ENDINGS if each.bit_length() == bits), 0)
     if not maximum:
         listed = ", ".join(str(each.bit_length()) for each in ENDINGS)
         raise FrameError("type", f"it states {bits:g} significant bits, which must be one of {listed}")
-    used = int(np.bitwise_or.reduce(array, axis=None))
-    # many programs write them as low bits; others as the high ones of 16, with zeros or copies below
-    return maximum if used <= maximum and (maximum == 255 or used % ((SIXTEEN_BITS + 1) // (maximum + 1))) else 0
+    used, unit = int(np.bitwise_or.reduce(array, axis=None)), (SIXTEEN_BITS + 1) // (maximum + 1)
+    if is_high and (used > maximum or used % unit == 0):
+        return 0
+    if used > maximum and used % unit:
+        raise FrameError("type", f"it states {bits:g} significant bits, and its numbers use the bits {used:#x}")
+    return maximum if used <= maximum else 0
 
 
 def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
@@ -406,7 +417,8 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     except Exception as err:  # cv2.error, MemoryError, SystemError, struct.error
         raise FrameError("file", f"{len(data)} bytes are not a picture: {described(err)}") from err
     check_size("a picture", pixels.nbytes, max_bytes)
-    maximum, warnings = _largest(tags.bits if pixels.dtype == np.uint16 else 0, pixels), tags.warnings
+    bits = tags.bits if pixels.dtype == np.uint16 and tags.bits <= 16 else 0
+    maximum, warnings = _largest(bits, pixels, data[:4] == b"\x89PNG"), tags.warnings
     if not maximum and tags.maximum and pixels.dtype == np.uint16 and tags.maximum not in ENDINGS:
         text = (
             f"the file states numbers up to {tags.maximum}, and full scale is 65535 unless --bit-depth says otherwise"
@@ -415,7 +427,7 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     elif not maximum and pixels.dtype == np.uint16:
         maximum = tags.maximum
     with errors_as(partial(FrameError, "type"), SourceError):
-        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names))
+        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names), tags.pages > 1)
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:

@@ -399,6 +399,47 @@ READ: Dict[str, Layout] = {
         A,
         B,
     ),
+    **{
+        f"labels {labels}": layout(lambda f, labels=labels: save_imagej(f / "in.tif", levels(A), labels, "{}"))
+        for labels in (
+            "10 20 30 40",
+            "t=0.1 t=0.2 t=0.3 t=0.4",
+            "1018 1020 1023 1024",
+            "exp45 exp45 exp45 exp45",
+            "4 3 2 1",
+        )
+    },
+    **{
+        f"labels {labels}": layout(
+            lambda f, labels=labels: save_imagej(f / "in.tif", levels(A)[[2, 1, 0, 3]], labels, "{}")
+        )
+        for labels in ("pol=90.0,x=1 pol=45.0,x=2 pol=0.0,x=3 pol=135.0,x=4", "90 +45 0 -45", "90 45 0 \u221245")
+    },
+    "NPZ of angles of tiles": layout(
+        lambda f: save_archive(f / "in.npz", raw=tiles(levels(A), (2, 1, 0, 3)), angles=[90, 45, 0, 135])
+    ),
+    "NPZ of angles in radians": layout(
+        lambda f: save_archive(f / "in.npz", raw=levels(A)[[2, 1, 0, 3]], angles=[1.571, 0.785, 0, 2.356])
+    ),
+    "NPZ of an angle in each of four files": layout(
+        lambda f: (
+            [
+                save_archive(f / f"cam{k + 1}.npz", raw=levels(A)[index], angle=DEGREES[index])
+                for k, index in enumerate((2, 1, 0, 3))
+            ]
+            and f"{f}/cam{{1,2,3,4}}.npz"
+        )
+    ),
+    "NPZ of angles of something else": layout(
+        lambda f: save_archive(f / "in.npz", raw=levels(A), angles=np.arange(10), bits=np.arange(3))
+    ),
+    "14 bits that hold 12": layout(
+        lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A, 12)) << 2, bit_depth=14), bits=10
+    ),
+    "PNG with names of chunks in a text": layout(
+        lambda f: with_chunk(save(f / "in.png", mosaic(levels(A, 16))), b"tEXt", b"a\0uses gAMA, sBIT\x0c and acTL"),
+        bits=16,
+    ),
     "labels that count": layout(lambda f: save_imagej(f / "in.tif", levels(A), "1 2 3 4")),
     "NPZ of a tile": layout(
         lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=np.array([[90, 45], [135, 0]]))
@@ -469,6 +510,10 @@ READ: Dict[str, Layout] = {
     "(4, H, W, N)": array(np.stack([levels(scene(k)) for k in range(5)], -1), *map(scene, range(5))),
     "(H, W, N, 4)": array(
         np.stack([levels(scene(k)) for k in range(5)], -1).transpose(1, 2, 3, 0), *map(scene, range(5))
+    ),
+    "(H, W, 4, N)": array(np.stack([levels(A)] * 4, -1).transpose(1, 2, 0, 3), *[A] * 4),
+    "(N, H, W, 4)": array(
+        np.stack([levels(scene(k)) for k in range(37)]).transpose(0, 2, 3, 1), *map(scene, range(37))
     ),
     "(N, H, W) of many small frames": array(
         np.stack([mosaic(levels(scene(k, 48, 40))) for k in range(100)]), *(scene(k, 48, 40) for k in range(100))
@@ -714,7 +759,7 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
             layout(lambda f, angles=angles: save_archive(f / "in.npz", images=levels(A)[[2, 1, 0, 3]], angles=angles)),
             "the file states the angles.*--angle-order",
         )
-        for angles in ([1.571, 0.785, 0, 2.356], [0, 45, 90, 180], [0, 30, 60, 90])
+        for angles in ([0, 45, 90, 180], [0, 30, 60, 90], [0, 0, 45, 90])
     },
     "mosaics behind a polarizer that was turned": (
         layout(
@@ -878,27 +923,40 @@ def test_a_stated_order_that_the_light_contradicts_is_a_warning(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("image", "kind", "data", "cause"),
+    "planes",
     [
-        (levels(np.repeat(A, 2, 0)), b"", b"", "mosaic"),  # two frames behind each polarizer
-        (
-            levels(np.stack([SMOOTH.sum(0) / 4 * (1 + 0.5 * np.cos(2 * np.radians(30 * k - 75))) for k in range(4)])),
-            b"",
-            b"",
-            "mosaic",
-        ),
-        (mosaic(levels(A)), b"gAMA", (45455).to_bytes(4, "big"), "gamma"),
+        levels(np.repeat(A, 2, 0)),  # two frames behind each polarizer
+        levels(np.stack([SMOOTH.sum(0) / 4 * (1 + 0.5 * np.cos(2 * np.radians(30 * k - 75))) for k in range(4)])),
     ],
 )
-def test_what_a_file_holds_that_is_no_polarization_is_a_warning(
-    image: np.ndarray, kind: bytes, data: bytes, cause: str, tmp_path: Path
+def test_planes_that_are_no_polarization_are_a_warning(planes: np.ndarray, tmp_path: Path) -> None:
+    frame, *_ = read_frames(save_array(tmp_path / "in.npy", planes), content="angles")
+    assert "mosaic" in [row.cause for row in frame.warnings]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 0.9])
+@pytest.mark.parametrize(
+    ("size", "count", "is_paged"),
+    [
+        ((64, 400), 30, True),
+        ((64, 400), 30, False),
+        ((256, 2048), 20, False),
+        ((200, 300), 100, False),
+        ((64, 64), 30, True),
+    ],
+)
+def test_stacks_of_any_shape_begin_with_the_frames(
+    size: Tuple[int, int], count: int, is_paged: bool, factor: float, tmp_path: Path
 ) -> None:
-    if kind:
-        source, options = with_chunk(save(tmp_path / "in.png", image), kind, data), {}
-    else:  # polarizers at 0, 30, 60 and 90 degrees
-        source, options = save_array(tmp_path / "in.npy", image), {"content": "angles"}
-    frame, *_ = read_frames(source, **options)
-    assert cause in [row.cause for row in frame.warnings]
+    """Frames that are wide, that move, and whose exposures alternate."""
+    rng = np.random.default_rng(0)
+    light = mosaic(scene(3, size[0] // 2 + 2, size[1] // 2 + count))
+    frames = np.stack([light[: size[0], 2 * (k % 4) : 2 * (k % 4) + size[1]] for k in range(count)])
+    frames[1::2] *= factor
+    stack = levels(np.clip(frames + rng.normal(0, 0.005, frames.shape), 0, 1))
+    path = save_pages(tmp_path / "in.tif", stack) if is_paged else save_array(tmp_path / "in.npy", stack)
+    content = "auto" if count % 4 else "mosaics"  # else they can be four angle images too
+    assert [frame.array.shape for frame in read_frames(path, content=content)] == [size] * count
 
 
 def test_options_for_files_are_refused_for_recordings(tmp_path: Path) -> None:
