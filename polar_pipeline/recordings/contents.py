@@ -73,8 +73,6 @@ _ORDERS: Dict[_Pairs, str] = {
 }
 #: Factor by which the sums of two pairs of planes differ more than both others, if planes are alike in pairs.
 _PAIRED = 10.0
-#: Ratio of the sides of an image above which another reading with broader images is right.
-_NARROW = 4
 #: Degrees by which stated angles may differ from 0, 45, 90 and 135.
 _NEAR = 0.5
 #: How a stack of angle images is saved.
@@ -165,10 +163,10 @@ class _Reading(NamedTuple):
         return self.frames.content
 
     @property
-    def is_narrow(self) -> bool:
-        """Whether its images are much longer than wide."""
-        sides = self.frames.array.shape[-2:] if self.frames.array.shape[-1] != 3 else self.frames.array.shape[-3:-1]
-        return max(sides) > _NARROW * min(sides)
+    def is_tiny(self) -> bool:
+        """Whether a side of its images is shorter than that of any mosaic."""
+        shape = self.frames.array.shape
+        return min(shape[-3:-1] if shape[-1] == _SIZES["c"] else shape[-2:]) < MIN_SIDE
 
 
 def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
@@ -201,9 +199,8 @@ def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
     if len(mosaics) > 1:  # frames may be first or last
         wrong = mosaics[0] if _are_frames_last(array) else mosaics[1]
         readings = [row for row in readings if row is not wrong]
-    broad = {row.layout for row in readings if row.content == "angles" and not row.is_narrow}
-    if broad & set(FRAMES_LAST):
-        readings = [row for row in readings if not (row.is_narrow and row.content == "angles")]
+    if any(row.layout in FRAMES_LAST and not row.is_tiny for row in readings):
+        readings = [row for row in readings if not row.is_tiny]
     if not readings:
         raise FrameError("type", _refusal(array, stated))
     if stated.content == "auto" or len(readings) > 1:

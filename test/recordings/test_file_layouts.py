@@ -430,6 +430,11 @@ READ: Dict[str, Layout] = {
             and f"{f}/cam{{1,2,3,4}}.npz"
         )
     ),
+    "NPZ of one angle": layout(lambda f: save_archive(f / "in.npz", raw=levels(A), angle=45)),
+    "(N, H, W, 4) of tall images": array(
+        np.stack([levels(scene(k, 128, 24)) for k in range(64)]).transpose(0, 2, 3, 1),
+        *(scene(k, 128, 24) for k in range(64)),
+    ),
     "NPZ of angles of something else": layout(
         lambda f: save_archive(f / "in.npz", raw=levels(A), angles=np.arange(10), bits=np.arange(3))
     ),
