@@ -210,9 +210,7 @@ def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
         frames = frames._replace(array=_quarters(frames.array))
     if frames.content == "stokes":
         _check_stokes(frames.array[0])
-    if frames.content in ("angles", "tiles") and angles:
-        return _in_order(frames, stated, _stated_order(angles, frames, stated))
-    return _in_order(frames, stated) if frames.content in ("angles", "tiles") else frames
+    return _in_order(frames, stated, angles) if frames.content in ("angles", "tiles") else frames
 
 
 def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[float, ...] = ()) -> Frames:
@@ -241,8 +239,7 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[f
             "an angle image is (H, W) or (H, W, 3), or a stack of them, (N, H, W) or (N, H, W, 3); got "
             f"{images[0].dtype} {images[0].shape}",
         )
-    frames = Frames("angles", _arranged(planes, layout))
-    return _in_order(frames, stated, _stated_order(angles, frames, stated) if angles else ())
+    return _in_order(Frames("angles", _arranged(planes, layout)), stated, angles)
 
 
 def has_lattice(image: np.ndarray) -> bool:
@@ -689,16 +686,16 @@ def _order_in(angles: Sequence[float]) -> Tuple[int, ...]:
 
 
 def _stated_order(angles: Tuple[float, ...], frames: Frames, stated: Stated) -> Tuple[int, ...]:
-    """Return the order of the planes of a frame that a file states.
+    """Return the order of the planes of a frame that a file or the user states, or the usual one.
 
     Raises:
-        FrameError: It states other angles, or the user another order (cause `type`).
+        FrameError: The file states other angles, or the user another order (cause `type`).
     """
     order, planes = _order_in(angles), len(ANGLES) * len(frames.array)
     if order and len(angles) in (len(ANGLES), planes) and stated.order in ((), order):
         return order
-    if stated.order and not order:
-        return stated.order
+    if not angles or (stated.order and not order):
+        return stated.order or ANGLES
     raise FrameError(
         "type",
         f"the file states the angles {quoted(list(angles))} of its {planes} planes, where 0, 45, 90 and 135 of a frame "
@@ -706,20 +703,20 @@ def _stated_order(angles: Tuple[float, ...], frames: Frames, stated: Stated) -> 
     )
 
 
-def _in_order(frames: Frames, stated: Stated, named: Tuple[int, ...] = ()) -> Frames:
+def _in_order(frames: Frames, stated: Stated, angles: Tuple[float, ...]) -> Frames:
     """Sort planes by angle, in the order that is stated or the usual one, which the light must not contradict.
 
     Args:
         frames: Angle images.
         stated: What the user says of them.
-        named: The order that the file states; () for none.
+        angles: Those that the file states; () for none.
 
     Raises:
         FrameError: I0 + I90 and I45 + I135 differ, and the user does not say that these are angle images, or in which
             order; or tiles have an order that their light does not show (cause `type`).
     """
-    light, order = _compared(frames.array[0]), stated.order or named or ANGLES
-    is_guess = frames.content == "tiles" and not stated.order
+    light, order = _compared(frames.array[0]), _stated_order(angles, frames, stated)
+    is_guess = frames.content == "tiles" and not (stated.order or angles)
     pairs = _perpendicular(light, _LIKELY if is_guess else _CLEAR)
     text, option, listed = "", "", ",".join(map(str, order))
     if _disagreement(light) > _DIFFERENT:

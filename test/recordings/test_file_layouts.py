@@ -418,6 +418,9 @@ READ: Dict[str, Layout] = {
     "NPZ of angles of tiles": layout(
         lambda f: save_archive(f / "in.npz", raw=tiles(levels(A), (2, 1, 0, 3)), angles=[90, 45, 0, 135])
     ),
+    "NPZ of the angles of a sensor's tiles": layout(
+        lambda f: save_archive(f / "in.npz", raw=tiles(levels(A), TILE), angles=[90, 45, 135, 0])
+    ),
     "NPZ of angles in radians": layout(
         lambda f: save_archive(f / "in.npz", raw=levels(A)[[2, 1, 0, 3]], angles=[1.571, 0.785, 0, 2.356])
     ),
