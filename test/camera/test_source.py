@@ -489,7 +489,7 @@ def next_complete(device: CameraDevice, patience: float = 20.0) -> Any:
 
 
 def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    camera(features={"AcquisitionFrameRate": 200.0})
+    camera(features={"AcquisitionFrameRate": 50.0})  # on a busy machine, faster frames come with packets missing
     living = Living(monkeypatch)
     (found,) = list_cameras()
     memory: List[int] = []
