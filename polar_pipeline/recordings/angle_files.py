@@ -23,7 +23,7 @@ from polar_pipeline.sensor.mosaic import ANGLES
 _PARTS = re.compile(r"\{([^{}/]*,[^{}]*)\}|\{(\w+)\}|(\*\*/|\*|\?|\[!?\]?[^\]/]*\])")
 #: A number of degrees, which can have a sign and decimals.
 _DEGREES = re.compile("[+\u2212-]?[0-9]+(?:\\.[0-9]+)?")
-#: The same within a name, in which a minus behind a letter, a digit or a line below is none.
+#: The same within a name. Directly after a letter, a digit or an underscore, a minus is a hyphen and not a sign.
 _DEGREES_WITHIN = re.compile(r"(?:(?<![\w.])[+\u2212-])?(?<![0-9.])[0-9]+(?:\.[0-9]+)?(?![0-9])")
 #: The part of a number at the end of what names have in common, and at the beginning.
 _NUMBER_END, _NUMBER_BEGIN = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?)?$"), re.compile(r"(?:[0-9]*(?:\.[0-9]+)?)?")
@@ -106,15 +106,13 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path
             f"{path} has four angle images by its names, which are not read from files without a header: save them as "
             "TIFF or NPY, or say --content mosaics if they are mosaics"
         )
-    groups, named = _same_names(folders), dict.fromkeys(files if folders else (), True)
-    degrees = degrees_in([file.name for file in files]) if len(files) == len(ANGLES) and not folders else None
-    if degrees is not None and sorted(degrees) == list(ANGLES) and not singly:
-        in_order = tuple(files[degrees.index(angle)] for angle in ANGLES)
-        groups, named = [FrameFiles(_common_name(in_order), in_order)], dict.fromkeys(files, True)
-    if not groups and not singly:
-        groups, named = angle_groups(files)
-    if len(files) == len(ANGLES) and not singly:
-        named = {**dict.fromkeys(files, False), **named}
+    groups: List[FrameFiles] = []
+    named: Dict[Path, bool] = {}
+    if not singly:
+        groups = _same_names(folders) if folders else _signed_angles(files)
+        groups, named = (groups, dict.fromkeys(files, True)) if groups else angle_groups(files)
+        if len(files) == len(ANGLES):
+            named = {**dict.fromkeys(files, False), **named}
     grouped = Counter(file for group in groups for file in group.files)
     unclear = next((file for file in files if grouped[file] != 1), None)
     if unclear is not None and (groups or folders):
@@ -128,10 +126,18 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path
 
 def _same_names(folders: Sequence[Path]) -> List[FrameFiles]:
     """Return the frames of four folders of angles whose files have the same names; [] for others."""
-    rows = list(zip(*map(pictures_in, folders)))
-    is_same = all(len({file.name for file in row}) == 1 for row in rows)
-    is_whole = len({len(pictures_in(folder)) for folder in folders}) == 1
-    return [FrameFiles(row[0].stem, row) for row in rows] if is_same and is_whole else []
+    rows = [pictures_in(folder) for folder in folders]
+    is_same = len({tuple(file.name for file in row) for row in rows}) == 1
+    return [FrameFiles(files[0].stem, files) for files in zip(*rows)] if is_same else []
+
+
+def _signed_angles(files: Sequence[Path]) -> List[FrameFiles]:
+    """Return the frame of four files whose names differ in their angles alone, as -45 for 135; [] for others."""
+    degrees = degrees_in([file.name for file in files]) if len(files) == len(ANGLES) else None
+    if degrees is None or sorted(degrees) != list(ANGLES):
+        return []
+    in_order = tuple(files[degrees.index(angle)] for angle in ANGLES)
+    return [FrameFiles(_common_name(in_order), in_order)]
 
 
 def _below(path: Path) -> str:
@@ -200,7 +206,7 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         is_ordered: Whether the user states the angles of the alternatives, whatever numbers are in them.
 
     Raises:
-        SourceError: There are no such files, or a frame has not all four angles, or several files of one; or the
+        SourceError: There are no such files; a frame lacks one of the four angles, or has several files of one; or the
             alternatives are other angles than 0, 45, 90 and 135.
     """
     alternatives = [match.group(1).split(",") for match in _PARTS.finditer(text) if match.group(1)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.recordings.limits import check_size
-from polar_pipeline.recordings.messages import ImageMessage
+from polar_pipeline.recordings.messages import MAX_S0, ImageMessage
 from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, FrameError, FrameWarning
 from polar_pipeline.sensor.mosaic import ANGLES
 
@@ -55,8 +55,6 @@ _SMOOTH = 0.9
 _LIKELY, _CLEAR = 1.4, 3.0
 #: Share by which the gains of pairs of planes differ at most; two percent in real sensors.
 _GAIN = 0.03
-#: Largest number of floats, S0 at full scale 1, and some noise.
-_MAX_SHARE = 2.05
 #: Share of the light by which I0 + I90 and I45 + I135 differ at most in four images of one scene. A gamma makes it 4 %.
 _DIFFERENT = 0.1
 #: Share by which one of them is brighter than the other in all of a frame, above which the angles are others, or the
@@ -222,8 +220,8 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[f
         angles: The angle that each of their files states; () for none.
 
     Raises:
-        FrameError: They differ in size or type (cause `size`), are no pictures (`type`), or contradict their order
-            (`type`).
+        FrameError: They differ in size or type (cause `size`), have another shape than images, or contradict their
+            order (`type`).
     """
     if len({image.shape for image in images}) > 1:  # one may have equal channels of gray, and another one none
         images = [without_plain_channels(image) for image in images]
@@ -384,7 +382,7 @@ def _variants(array: np.ndarray) -> List[np.ndarray]:
 
 
 def _fits(shape: Tuple[int, ...], layout: str, is_stack: bool = False) -> bool:
-    """Return whether an array can have a layout; `is_stack` says that three images are no colors."""
+    """Return whether an array can have a layout. `is_stack`: three images are three frames, and not colors."""
     if len(shape) != len(layout):
         return False
     least = MIN_SIDE if layout in LAYOUTS["mosaics"] else MIN_SIDE // 2
@@ -607,7 +605,7 @@ def _disagreement(light: np.ndarray) -> float:
     """Return the share of the light by which the sums of pairs of planes differ at least."""
     if not light.size:
         return 0.0
-    rounding = 0.5 if light.max() > _MAX_SHARE else 0.0  # of integers
+    rounding = 0.5 if light.max() > MAX_S0 else 0.0  # the numbers are integers
     return max(0.0, min(_differences(light).values()) - rounding) / (2 * float(np.abs(light).mean()) or 1.0)
 
 
@@ -665,7 +663,7 @@ def _check_stokes(array: np.ndarray) -> None:
             "cv2.imwrite reverses their order in a TIFF file",
         )
     brightest = float(np.nanmax(array[..., 0]))
-    if brightest > _MAX_SHARE:
+    if brightest > MAX_S0:
         raise FrameError(
             "type",
             f"S0 = I0 + I90 is at most 2 at full scale 1, got {brightest:.6g}: divide S0, S1 and S2 by full scale",

@@ -123,13 +123,18 @@ def peek_frame_id(cdr: Cdr) -> str:
     """Read the `frame_id` of a message that begins with a `std_msgs/Header`; "" if it is cut."""
     if len(cdr) < 16:
         return ""
-    (length,) = struct.Struct("<I" if bytes(cdr[1:2]) == b"\1" else ">I").unpack_from(cdr, 12)
+    (length,) = struct.Struct(f"{_byte_order(cdr)}I").unpack_from(cdr, 12)
     return bytes(cdr[16 : 16 + length]).rstrip(b"\0").decode("utf-8", "replace")
 
 
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
-    """Return the layout of the stamp in bytes 4 to 12, by the byte order in the message's second byte."""
-    return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
+    """Return the layout of the stamp in bytes 4 to 12."""
+    return struct.Struct(f"{_byte_order(cdr)}iI")
+
+
+def _byte_order(cdr: Cdr) -> str:
+    """Return the byte order of a message, by its second byte, as `struct` names it."""
+    return "<" if bytes(cdr[1:2]) == b"\1" else ">"
 
 
 @contextmanager
@@ -175,8 +180,8 @@ def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
 
 # --------------------------------------------------------------------------------------------------------------- image
 
-#: Largest S0 at full scale 1, and some noise.
-_BRIGHTEST = 2.05
+#: Largest S0 of Stokes vectors at full scale 1, and some noise.
+MAX_S0 = 2.05
 #: Encodings of the products: element type and channels.
 _ARRAYS = {
     "mono8": ("u1", 1),
@@ -246,12 +251,12 @@ def _stokes_light(message: ImageMessage) -> Light:
     """Return the light behind polarizers of an image of Stokes vectors.
 
     Raises:
-        FrameError: Bytes are missing or left (causes `step`, `truncated`), or the numbers are no shares of full scale
-            (`type`).
+        FrameError: Bytes are missing or left (causes `step`, `truncated`), or the numbers are not shares of full
+            scale (`type`).
     """
     s0, s1, s2 = np.moveaxis(_stored_array(message, "f4", 3), -1, 0)
     largest = max(float(np.nanmax(np.abs(part), initial=0)) for part in (s0, s1, s2))
-    if not largest <= _BRIGHTEST:
+    if not largest <= MAX_S0:
         raise FrameError("type", f"S0 = I0 + I90 is at most 2 at full scale 1, got {largest:.6g} in S0, S1 or S2")
     return Light(np.stack([s0 + s1, s0 + s2, s0 - s1, s0 - s2]) / 2, is_measured=False)
 

@@ -182,7 +182,7 @@ class FrameSource:
             return decode_pixels(sys.stdin.buffer.read(self._max_bytes + 1), self._max_bytes)
         suffix = path.suffix.lower()
         if self._stated.array and suffix not in ARCHIVES:
-            raise FrameError("file", "--array names an array of an NPZ or MAT file, and this is none")
+            raise FrameError("file", "--array names an array of an NPZ or MAT file, and this file is neither")
         if suffix in RAW:
             raise FrameError("file", "a file without a header: say its format, such as --raw 2448x2048:Mono12p")
         if suffix == ".npy":
@@ -273,17 +273,18 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> Pixels:
         FrameError: It is not clear which (cause `file`), or it is too large (`size`).
     """
     check_size("a file", regular_status(path).st_size, max_bytes)
+    wanted = [name, *_ANGLES, *_BIT_DEPTH] if name else None  # None: all
     if path.suffix.lower() == ".mat":
         with importing():
             from scipy.io import loadmat
         try:
-            wanted = [name, *_ANGLES, *_BIT_DEPTH] if name else None
             arrays: Dict[str, Any] = loadmat(str(path), variable_names=wanted)
         except NotImplementedError as err:
             raise FrameError("file", "a MAT file of version 7.3 is not read: save it with -v7, or as NPY") from err
     else:
         with np.load(str(path), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files if _has_numbers(archive, key, max_bytes)}
+            keys = [key for key in archive.files if wanted is None or key in wanted]
+            arrays = {key: archive[key] for key in keys if _has_numbers(archive, key, max_bytes)}
     rows = {key: row for key, row in arrays.items() if isinstance(row, np.ndarray) and not key.startswith("__")}
     images = {key: row for key, row in rows.items() if row.ndim >= 2 and row.size > 64 and row.dtype.kind in "iufb"}
     angles, bits = (_stated_numbers(rows, names) for names in (_ANGLES, _BIT_DEPTH))
