@@ -72,21 +72,6 @@ class Calibration:
     corrections: Dict[object, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check()
-        self.codes.flags.writeable = self.defects.flags.writeable = False
-        if self.digest:
-            return
-        digest = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
-        for array in (self.codes, self.defects):
-            digest.update(np.ascontiguousarray(array).data)
-        object.__setattr__(self, "digest", digest.hexdigest())
-
-    def _check(self) -> None:
-        """Refuse values that no sensor has.
-
-        Raises:
-            ValueError: A value is not allowed; the message says what is.
-        """
         if len(self.defects) > MAX_DEFECTS * self.codes.size:
             share = len(self.defects) / self.codes.size
             raise ValueError(f"at most {MAX_DEFECTS:.0%} of the pixels can be defective, got {share:.1%}")
@@ -96,6 +81,13 @@ class Calibration:
                 raise ValueError(f"{name} must be in [{low}, {high}], got {lowest:.6g} to {highest:.6g}")
         whole_number("bit_depth", self.bit_depth, 8, 16)
         _ = self.noise
+        self.codes.flags.writeable = self.defects.flags.writeable = False
+        if self.digest:
+            return
+        digest = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
+        for array in (self.codes, self.defects):
+            digest.update(np.ascontiguousarray(array).data)
+        object.__setattr__(self, "digest", digest.hexdigest())
 
     @property
     def gain_db(self) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Optional
 
 from polar_pipeline._util.files import check_absent, replacing
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.stop_flag import signals_held_back
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibration import Calibration, save_calibration
@@ -28,11 +29,10 @@ from polar_pipeline.tools.calibrate.make import (
     SessionArgumentError,
     make_calibration,
     recorded_arguments,
-    session_sums,
 )
 from polar_pipeline.tools.calibrate.polarizer import ANGLE_ERROR
 from polar_pipeline.tools.calibrate.report import is_of_unwritten_calibration
-from polar_pipeline.tools.calibrate.session import open_sessions
+from polar_pipeline.tools.calibrate.session import add_frames, open_sessions
 
 #: Arguments of a new calibration alone, and what they are if they are not given.
 _NOT_FOR_CHECK = {
@@ -196,7 +196,7 @@ def _check(values: argparse.Namespace) -> int:
         assert checked.calibration is not None
         options = replace(options, calibration=checked.calibration)  # it states how many bits are used
         with open_sessions(values.sources, options, _table(values), False, values.topic, values.max_bytes) as session:
-            sums = session_sums(in_halves(session.frames), session.total, state._replace(options=options))
+            sums = add_frames(with_bar(in_halves(session.frames), session.total), options, state.sizes)
         result = check_calibration(checked.calibration, sums, session.angles, options.roi_offset)
     for line in describe_check(result):
         print(line)

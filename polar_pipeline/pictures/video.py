@@ -84,7 +84,11 @@ def open_video(path: AnyPath, size: Tuple[int, int], rate: float, force: bool = 
         raise ValueError(f"the name of a video must end with {' or '.join(CODECS)}, got {path.name}")
     if not 0 < rate <= MAX_RATE:
         raise ValueError(f"the rate of a video must be above 0 and at most {MAX_RATE:g} frames per second, got {rate}")
-    av = _load_av()
+    try:
+        with importing():
+            import av
+    except ImportError as err:
+        raise ImportError(f"{err}; pip install '/path/to/polar_pipeline[video]'") from err
     if codec.name not in av.codecs_available:
         raise ValueError(f"PyAV has no encoder {codec.name} here, which {path.suffix} needs")
     with replacing(path, force) as file:
@@ -108,17 +112,3 @@ def open_video(path: AnyPath, size: Tuple[int, int], rate: float, force: bool = 
             if err.filename != target:
                 raise
             raise OSError(err.errno, err.strerror, str(path)) from err
-
-
-def _load_av() -> Any:
-    """Load PyAV, an extra.
-
-    Raises:
-        ImportError: It is not installed, or cannot be used.
-    """
-    try:
-        with importing():
-            import av
-    except ImportError as err:
-        raise ImportError(f"{err}; pip install '/path/to/polar_pipeline[video]'") from err
-    return av

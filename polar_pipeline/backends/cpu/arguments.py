@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import lru_cache
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -152,10 +152,6 @@ class Frame(ctypes.Structure):
     ]
 
 
-def _address(array: Optional[np.ndarray]) -> Optional[int]:
-    return None if array is None else array.ctypes.data
-
-
 class FrameArguments:
     """Argument of the kernels for one frame, and the arrays that they write to.
 
@@ -179,7 +175,7 @@ class FrameArguments:
             raw = correction.replace_defects(raw, buffers.get)
         sensor = options.read_out(raw.shape)
         self.frame, self._options, self._buffers = Frame(), options, buffers
-        self._kept: List[Any] = [sampling, correction]
+        self._kept: List[Optional[np.ndarray]] = []
         size = options.stokes_size(raw.shape)
         output_size = size if sampling is None else sampling.size
         self.out = {
@@ -214,10 +210,10 @@ class FrameArguments:
             self._fill_learned(sensor)
         self._fill_compared(compared, output_size[1], scale)
 
-    def _keep(self, array: np.ndarray) -> int:
-        """Keep an array, and return its address."""
+    def _keep(self, array: Optional[np.ndarray]) -> Optional[int]:
+        """Keep an array, if there is one, and return its address."""
         self._kept.append(array)
-        return array.ctypes.data
+        return None if array is None else array.ctypes.data
 
     def _fill_mosaic(self, raw: RawFrame, sensor: Sensor, correction: Optional[Correction]) -> None:
         options, mosaic = self._options, raw.mosaic
@@ -233,10 +229,9 @@ class FrameArguments:
         to.place = tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
         to.full_scale, to.is_color = raw.full_scale, sensor.is_color
         if correction is not None:
-            to.phase, to.codes = correction.phase, correction.codes.ctypes.data
+            to.phase, to.codes = correction.phase, self._keep(correction.codes)
             to.lowest, to.steps = zip(*correction.diagonal_scales)
-            words = self._words(raw, correction)
-            to.words = None if words is None else self._keep(words)
+            to.words = self._keep(self._words(raw, correction))
         if sensor.is_color:
             color = self.frame.color
             color.debayer, color.source = DEBAYERS.index(options.debayer), color_sources(sensor)
@@ -323,7 +318,7 @@ class FrameArguments:
         to = self.frame.transform
         self.frame.has_geometry = True
         to.rows = self._keep(np.empty(height, np.uint8))
-        to.positions, to.turns = _address(sampling.positions), _address(sampling.turns)
+        to.positions, to.turns = self._keep(sampling.positions), self._keep(sampling.turns)
         to.right, to.down, to.origin = (int(column + width * row) for column, row in sampling.corner.T)
         to.scale, (to.height, to.width), to.turn = sampling.scale, sampling.size, sampling.turn
 
@@ -385,7 +380,7 @@ class FrameArguments:
         self.sums, self.pixels = (np.empty(block_pixels(to.height, to.width).shape) for _ in range(2))
         to.sums, to.pixels = self.sums.ctypes.data, self.pixels.ctypes.data
         to.first, to.second = self.compared[0].ctypes.data, self._keep(other)
-        to.outside = None if outside is None else self._keep(outside)
+        to.outside = self._keep(outside)
         to.is_uint16, to.scale = other.dtype == np.uint16, self._compared_scale
         to.taps[: radius + 1] = gaussian(options.ssim_window, options.ssim_sigma)[radius:]
         if "ssim_map" in self.out:

@@ -10,7 +10,7 @@ Lee (TPAMI 2, 1980). S0 itself passes Lee's filter. All windows are small and sq
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -97,19 +97,20 @@ _TINY = 1e-30
 
 def box(image: np.ndarray, reach: int) -> np.ndarray:
     """Return (H, W, ...) means over squares of 2 `reach` + 1 pixels, the border mirrored about the last pixel."""
-    return _filtered(image, np.full(2 * reach + 1, 1 / (2 * reach + 1)))
+    return filtered(image, np.full(2 * reach + 1, 1 / (2 * reach + 1)), "reflect")
 
 
 def blur(image: np.ndarray) -> np.ndarray:
     """Smooth an (H, W) image by the filter `DENOISE_TAPS`, the border mirrored about the last pixel."""
-    return _filtered(image, np.array([*DENOISE_TAPS[:0:-1], *DENOISE_TAPS]))
+    return filtered(image, np.array([*DENOISE_TAPS[:0:-1], *DENOISE_TAPS]), "reflect")
 
 
-def _filtered(image: np.ndarray, taps: np.ndarray) -> np.ndarray:
+def filtered(image: np.ndarray, taps: np.ndarray, border: Literal["reflect", "symmetric"]) -> np.ndarray:
+    """Filter the columns of an (H, W, ...) image, then its rows; `border` is a mode of `np.pad`."""
     reach = len(taps) // 2
     for axis in (0, 1):
         padding = [(reach, reach) if k == axis else (0, 0) for k in range(image.ndim)]
-        padded = np.moveaxis(np.pad(image, padding, "reflect"), axis, 0)
+        padded = np.moveaxis(np.pad(image, padding, border), axis, 0)
         side = image.shape[axis]
         image = np.moveaxis(add_up(tap * padded[k : k + side] for k, tap in enumerate(taps)), 0, axis)
     return image

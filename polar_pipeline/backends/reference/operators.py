@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Dict, Optional
 
 import numpy as np
 
 from polar_pipeline.backends.reference.correction import correct
-from polar_pipeline.backends.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
-from polar_pipeline.backends.reference.denoising import denoise
+from polar_pipeline.backends.reference.demosaicking import co_site, demosaic, normalize, reflect, shifted
+from polar_pipeline.backends.reference.denoising import denoise, filtered
 from polar_pipeline.backends.reference.geometry import transform
 from polar_pipeline.backends.reference.learned import correct_by_network, stated_covariance
 from polar_pipeline.backends.reference.noise import (
@@ -136,14 +137,7 @@ def ssim_map(
     over stride x stride pixels first, as Wang's own code does with large ones.
     """
     x, y = shrink(x, stride), shrink(y, stride)
-    taps, radius = gaussian(window, sigma), window // 2
-
-    def blur(image: np.ndarray) -> np.ndarray:
-        for _ in range(2):  # down the columns; then the same of the transposed image, which turns it back
-            padded = np.pad(image, [(radius, radius), (0, 0)], "symmetric")
-            image = add_up(tap * padded[k : k + len(image)] for k, tap in enumerate(taps)).T
-        return image
-
+    blur = partial(filtered, taps=np.array(gaussian(window, sigma)), border="symmetric")
     mx, my = blur(x), blur(y)
     vx, vy, vxy = blur(x * x) - mx * mx, blur(y * y) - my * my, blur(x * y) - mx * my
     c1, c2 = SSIM_C1, SSIM_C2

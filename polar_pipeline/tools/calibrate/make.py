@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,15 +18,13 @@ from polar_pipeline.calibration import Calibration
 from polar_pipeline.camera.recorded import recorded_region, recorded_state
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.recordings.limits import MAX_BYTES
-from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import Sensor
 from polar_pipeline.tools.calibrate.captured import agrees, captured_state, frame_arguments
 from polar_pipeline.tools.calibrate.defects import CAUSES
 from polar_pipeline.tools.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.tools.calibrate.polarizer import ANGLE_ERROR
 from polar_pipeline.tools.calibrate.report import is_of_unwritten_calibration, render_calibration
-from polar_pipeline.tools.calibrate.session import SessionFrame, add_frames, open_sessions
-from polar_pipeline.tools.calibrate.sums import SessionSums
+from polar_pipeline.tools.calibrate.session import add_frames, open_sessions
 
 #: Value of `angles` for which names are no angles.
 UNKNOWN = "unknown"
@@ -167,7 +165,7 @@ def make_calibration(
     is_unknown = str(angles) == UNKNOWN
     table = None if angles is None or is_unknown else as_path(angles)
     with open_sessions(paths, state.options, table, not is_unknown, topic, max_bytes) as opened:
-        sums = session_sums(opened.frames, opened.total, state)
+        sums = add_frames(with_bar(opened.frames, opened.total), state.options, state.sizes)
     result = calibrate(
         sums,
         dict.fromkeys(opened.angles) if is_unknown else opened.angles,
@@ -195,12 +193,12 @@ class RecordedArguments(NamedTuple):
     Attributes:
         arguments: Options of the frames and `NOTES`, by name; those that nobody states are left out.
         options: The options of the frames.
-        sizes: File with the state of a camera -> the (width, height) of frames in it.
+        sizes: Files with the state of a camera, and the (width, height) of frames in it.
     """
 
     arguments: Dict[str, Any]
     options: Options
-    sizes: Dict[Path, Tuple[int, int]]
+    sizes: List[Tuple[Path, Tuple[int, int]]]
 
 
 def recorded_arguments(
@@ -238,25 +236,9 @@ def recorded_arguments(
         options = make_options(
             products="intensity", **{name: value for name, value in arguments.items() if name in OPTIONS}
         )
-    sizes = {session.file: session.facts.size} if session else {}
-    sizes.update({path: state.size for path, state in states.items() if state})
+    sizes = [(session.file, session.facts.size)] if session else []
+    sizes += [(path, state.size) for path, state in states.items() if state]
     return RecordedArguments(arguments, options, sizes)
-
-
-def session_sums(frames: Iterable[SessionFrame], total: int, state: RecordedArguments) -> SessionSums:
-    """Sum the frames of a session.
-
-    Raises:
-        FrameError: A frame does not fit the others, or cannot be read, or the frames have another size than stated.
-        ValueError: There are none.
-    """
-    sums = add_frames(with_bar(frames, total), state.options)
-    height, width = sums.shape
-    for file, size in state.sizes.items():
-        if size != (width, height):  # its region and flips would be wrong
-            stated = "{}x{}".format(*size)
-            raise FrameError("size", f"the frames have {width}x{height} pixels, and {file} states {stated}")
-    return sums
 
 
 def summary(result: CalibrationResult) -> Iterator[str]:

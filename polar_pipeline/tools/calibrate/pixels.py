@@ -106,19 +106,17 @@ def fit_pixels(
         rows = slice(top, top + step)
         light = [setting.mean(rows) - black[rows] for setting in settings]
         values = np.stack([signal / maps.factor(k, rows) for k, signal in enumerate(light)])
-        for r in range(2):
-            for c in range(2):
-                design = by_angle[sums.sensor.angle_index(r, c)]
-                every, at = (slice(None),), (slice(r, None, 2), slice(c, None, 2))
-                own = values[every + at]
-                response = np.tensordot(design.solver, own, 1)
-                residual = own - np.tensordot(design.basis, response, 1)
-                terms[:, rows][every + at] = response
-                # The error with which the other settings predict a setting is its residual divided by the freedom, the
-                # variance of the residual relative to that of the value.
-                freedom = np.maximum(1 - np.einsum("kt,tk->k", design.basis, design.solver), 1e-3)
-                scale = 1 / (design.variance * freedom * len(settings))
-                relative_residual[rows][at] = np.sqrt(np.tensordot(scale, residual**2, 1))
+        for nominal, at in _sites(sums.sensor):
+            design, every = by_angle[ANGLES.index(nominal)], (slice(None), *at)
+            own = values[every]
+            response = np.tensordot(design.solver, own, 1)
+            residual = own - np.tensordot(design.basis, response, 1)
+            terms[:, rows][every] = response
+            # The error with which the other settings predict a setting is its residual divided by the freedom, the
+            # variance of the residual relative to that of the value.
+            freedom = np.maximum(1 - np.einsum("kt,tk->k", design.basis, design.solver), 1e-3)
+            scale = 1 / (design.variance * freedom * len(settings))
+            relative_residual[rows][at] = np.sqrt(np.tensordot(scale, residual**2, 1))
         terms[1:, rows] /= np.maximum(terms[0, rows], 1e-9)
     return PixelFits(terms[0], terms[1], terms[2], relative_residual)
 

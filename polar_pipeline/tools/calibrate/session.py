@@ -148,11 +148,15 @@ def _open_session(
     yield Session(angles, sum(_count(file, max_bytes) for *_, file in pictures), frames)
 
 
-def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
+def add_frames(
+    frames: Iterable[SessionFrame], options: Options, sizes: Iterable[Tuple[Path, Tuple[int, int]]] = ()
+) -> SessionSums:
     """Sum the frames of a session in the order of the sensor's own readout, by the options' sensor, offset and flips.
 
+    `sizes` are files with the state of a camera, and the (width, height) of frames in it.
+
     Raises:
-        FrameError: A frame does not fit the others, or cannot be read.
+        FrameError: A frame does not fit the others, or cannot be read, or the frames have another size than stated.
         ValueError: There are none.
     """
     sums = SessionSums(options.sensor.as_read_out(options.roi_offset))
@@ -168,6 +172,11 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
     if not sums.settings:
         raise ValueError("the session holds no frames")
     sums.check_alignment()
+    height, width = sums.shape
+    for file, size in sizes:
+        if size != (width, height):  # its region and flips would be wrong
+            stated = "{}x{}".format(*size)
+            raise FrameError("size", f"the frames have {width}x{height} pixels, and {file} states {stated}")
     return sums
 
 
