@@ -538,6 +538,22 @@ class CameraDevice:
         self._waiting[buffer] = memory
         self._call("arv_stream_push_buffer", self._stream, buffer)
 
+    def _next_buffer(self, timeout: float) -> Optional[int]:
+        """Return the next buffer with a frame, perhaps a damaged one, or None if none comes within `timeout` seconds.
+
+        Aravis also gives back buffers without a frame. With the rights to do so it reads packets from the interface
+        itself, and until its filter is set, those of other programs as well.
+        """
+        end = time.monotonic() + timeout
+        while True:
+            wait = max(0.0, end - time.monotonic())
+            buffer: int = self._call("arv_stream_timeout_pop_buffer", self._stream, int(1e6 * wait))
+            if not buffer:
+                return None
+            if self._call("arv_buffer_get_status", buffer) not in (_CLEARED, _ABORTED):
+                return buffer
+            self._call("arv_stream_push_buffer", self._stream, buffer)
+
     def pop(self, timeout: float) -> Optional[Received]:
         """Return the oldest frame that was received, or None if none comes within `timeout` seconds.
 
@@ -550,8 +566,8 @@ class CameraDevice:
         """
         if self._stream is None:
             raise CameraError("the camera sends no frames")
-        buffer = self._call("arv_stream_timeout_pop_buffer", self._stream, int(1e6 * timeout))
-        if not buffer:
+        buffer = self._next_buffer(timeout)
+        if buffer is None:
             return None
 
         def read(*names: str) -> List[int]:
@@ -563,8 +579,6 @@ class CameraDevice:
             status = _PAYLOAD_NOT_SUPPORTED
         if status != _COMPLETE:
             self._call("arv_stream_push_buffer", self._stream, buffer)
-            if status in (_CLEARED, _ABORTED):
-                return None
             raise _fault(status)
         device_ns, arrival_ns, number = read("timestamp", "system_timestamp", "frame_id")
         size, code = None, 0
