@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda.cuh"
 
-// The outputs, in the order of `OUTPUTS` in polar_pipeline/backends/cuda/polarization.py, which defines their names in
+// The outputs, in the order of `OUTPUTS` in polar_pipeline/backends/cuda/pixels.py, which defines their names in
 // capitals as OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3
 // uint16: the same with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma:
 // what SSIM compares, as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2,

@@ -24,7 +24,8 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline.backends.cuda.device import DEVICES, Device
 from polar_pipeline.backends.cuda.driver import TO_DEVICE, TO_HOST, Argument, Driver, LoadedKernel
 from polar_pipeline.backends.cuda.launch import Defines, Launch, Schedule
-from polar_pipeline.backends.cuda.polarization import OUTPUTS, PLANES, PolarizationLaunch
+from polar_pipeline.backends.cuda.pixels import OUTPUTS, PLANES
+from polar_pipeline.backends.cuda.polarization import PolarizationLaunch
 from polar_pipeline.backends.cuda.source import OPTIONS as COMPILER_OPTIONS
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import PRODUCTS

@@ -10,31 +10,17 @@ import numpy as np
 from polar_pipeline.backends.cuda.device import Device
 from polar_pipeline.backends.cuda.launch import (
     AnyKernel,
-    ArrayType,
     Defines,
     Kernel,
-    Launch,
     Schedule,
     register_bound,
     resident_threads,
     round_up,
 )
-from polar_pipeline.backends.cuda.polarization import (
-    ANGLE_IMAGES,
-    FRAME_ARGUMENT,
-    OUTPUTS,
-    PLANES,
-    STAGE_PLANES,
-    TYPE_NUMBERS,
-    fill_options,
-    image_bytes,
-    output_defines,
-    product_arrays,
-    ssim_input_bytes,
-)
+from polar_pipeline.backends.cuda.pixels import FRAME_ARGUMENT, PLANES, STAGE_PLANES
+from polar_pipeline.backends.cuda.planes import PlaneLaunch
 from polar_pipeline.geometry import Geometry, SamplingMap, make_map
 from polar_pipeline.options import Options
-from polar_pipeline.polarimetry.coefficients import literals
 
 #: Most bits of a sample's position below a pixel: those of `geometry.sampling.STEP`.
 MAX_FRACTION = 10
@@ -55,22 +41,12 @@ TRANSFORM_ARGUMENT = np.dtype(
 
 
 @dataclass(frozen=True)
-class GeometryLaunch(Launch):
+class GeometryLaunch(PlaneLaunch):
     """The launch of a geometry, before that of SSIM.
 
     Attributes:
         geometry: What is scaled, rotated, cut and rectified.
-        full_scale: Raw number of a saturated pixel.
         source: (height, width) of the planes.
-        height: Height of the outputs.
-        width: Width of the outputs.
-        scale: Samples along each side of an output pixel.
-        positions: Whether a map gives positions of samples between pixels; else samples are pixels.
-        by_columns: Whether neighboring columns of the output lie in neighboring rows of the planes.
-        color: Whether there are planes of three colors.
-        half_precision: Whether the kernel computes in pairs of half.
-        planes: Element type of the planes.
-        stored: (name, element type) of each stored array.
         planes_of: Stage that stores the planes: a key of `STAGE_PLANES`.
         counts_invalid: Whether it counts saturated and dark pixels of the frame.
     """
@@ -78,75 +54,66 @@ class GeometryLaunch(Launch):
     stage = "geometry"
     argument_type = TRANSFORM_ARGUMENT
     geometry: Geometry
-    full_scale: int
     source: Tuple[int, int]
-    height: int
-    width: int
-    scale: int
-    positions: bool
-    by_columns: bool
-    color: bool
-    half_precision: bool
-    planes: str
-    stored: Tuple[Tuple[str, str], ...]
     planes_of: str = "polarization"
     counts_invalid: bool = True
 
     @property
-    def dtypes(self) -> Dict[str, str]:
-        """Element type of each stored array."""
-        return dict(self.stored)
+    def source_size(self) -> Tuple[int, int]:
+        return self.source
 
     @property
-    def has_excess(self) -> bool:
-        """Whether the third of `PLANES` is read."""
-        return any(name == "sums" or name in ANGLE_IMAGES for name in self.dtypes)
+    def scale(self) -> int:
+        """Samples along each side of an output pixel."""
+        return self.geometry.scale
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether a map gives positions of samples between pixels; else samples are pixels."""
+        return self.geometry.lens is not None
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether neighboring columns of the output lie in neighboring rows of the planes."""
+        return self.geometry.rotate % 180 != 0
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether the kernel computes in pairs of half."""
+        return self.mosaic.half_precision
 
     @property
     def plane_names(self) -> Tuple[str, ...]:
         """The planes of `PLANES` that the launch reads."""
-        return PLANES if self.has_excess else PLANES[:2]
+        return PLANES if self.needs_excess else PLANES[:2]
 
     @property
     def map_bytes(self) -> int:
         """Bytes of the map: a position for each sample, and a rotation for four pixels; 0 where samples are pixels."""
         turns = 2 * np.dtype(self.planes).itemsize
-        return self.height * self.width * (4 * self.scale**2 + turns // 4) if self.positions else 0
+        return self.height * self.width * (4 * self.scale**2 + turns // 4) if self.has_positions else 0
 
     @property
     def read_bytes(self) -> int:
         """Bytes of the planes of one frame, and of the map."""
-        planes = image_bytes(self.source, ((name, self.planes) for name in self.plane_names), self.color)
-        return planes + self.map_bytes
-
-    @property
-    def written_bytes(self) -> int:
-        """Bytes that the launch stores for one frame."""
-        return image_bytes(self.output_size, self.stored, self.color)
+        return super().read_bytes + self.map_bytes
 
     @property
     def key(self) -> str:
         """The launch as short text without its size: the key of measured schedules."""
-        parts = ["transform", "color" if self.color else "mono", "fp16" if self.half_precision else "fp32", self.planes]
-        parts += ["rectified"] * self.positions + [f"scale-{self.scale}"] * (self.scale > 1)
+        precision = "fp16" if self.half_precision else "fp32"
+        parts = ["transform", "color" if self.is_color else "mono", precision, self.planes]
+        parts += ["rectified"] * self.has_positions + [f"scale-{self.scale}"] * (self.scale > 1)
         parts += ["by-columns"] * self.by_columns
-        return " ".join((*parts, "+".join(f"{name}:{dtype}" for name, dtype in self.stored)))
-
-    @property
-    def outputs(self) -> Dict[str, ArrayType]:
-        return product_arrays(self.stored, self.output_size, self.color)
-
-    def scratch(self, _: Schedule) -> Dict[str, int]:
-        """Return the bytes of what SSIM compares."""
-        return ssim_input_bytes(self.stored, self.output_size)
+        return " ".join((*parts, self.stored_text))
 
     @property
     def kernels(self) -> Tuple[AnyKernel, ...]:
         return (TransformKernel("transform"),)
 
     def set_up(self, argument: np.ndarray, options: Options, schedule: Schedule) -> Dict[str, np.ndarray]:
+        super().set_up(argument, options, schedule)
         sampling = make_map(self.geometry, self.source)
-        fill_options(argument["frame"], options, self.full_scale)
         steps = (int(column + self.source[1] * row) for column, row in sampling.corner.T)
         argument["right"], argument["down"], argument["origin"] = steps
         argument["turn"] = sampling.turn
@@ -157,27 +124,17 @@ class GeometryLaunch(Launch):
         return {"positions": packed.positions, "origins": packed.origins, "turns": packed.turns}
 
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
-        frame = argument["frame"]
-        frame["counts"] = addresses["counts" if self.counts_invalid else "unused_counts"]
-        frame["out"] = [addresses.get(name, 0) for name in OUTPUTS]
+        self.fill_outputs(argument["frame"], addresses, "counts" if self.counts_invalid else "unused_counts")
         for name in self.plane_names:
             argument[name] = addresses[STAGE_PLANES[self.planes_of][name]]
 
     def defines(self) -> Defines:
         return {
-            **literals(),
-            **output_defines(self.dtypes),
-            "COLOR": int(self.color),
-            "HALF_RESOLUTION": 0,
+            **super().defines(),
             "HALF_PRECISION": int(self.half_precision),
-            "SOURCE_WIDTH": self.source[1],
-            "SOURCE_HEIGHT": self.source[0],
-            "WIDTH": self.width,
-            "HEIGHT": self.height,
             "SCALE": self.scale,
-            "POSITIONS": int(self.positions),
+            "POSITIONS": int(self.has_positions),
             "BY_COLUMNS": int(self.by_columns),
-            "PLANES": TYPE_NUMBERS[self.planes],
         }
 
 
@@ -194,15 +151,15 @@ class TransformKernel(Kernel[GeometryLaunch]):
 
     def schedules(self, launch: GeometryLaunch, device: Device) -> Iterator[Schedule]:
         for x, y in _TRANSFORM_TILES[launch.by_columns]:
-            if not launch.color or x * y // 4 <= _COLOR_THREADS:
+            if not launch.is_color or x * y // 4 <= _COLOR_THREADS:
                 yield Schedule(self.name, x * y // 4, x, y)
 
     def shared_bytes(self, launch: GeometryLaunch, schedule: Schedule) -> int:
-        number, channels = 2 if launch.half_precision else 4, 3 if launch.color else 1
+        number, channels = 2 if launch.half_precision else 4, 3 if launch.is_color else 1
         pitch = schedule.tile_x + 1
         short = pitch + 1 if launch.half_precision else pitch
-        planes = channels * schedule.tile_y * (2 * pitch + short * (1 + launch.has_excess)) * number
-        return round_up(planes + (0 if launch.has_excess else number * short), 16)
+        planes = channels * schedule.tile_y * (2 * pitch + short * (1 + launch.needs_excess)) * number
+        return round_up(planes + (0 if launch.needs_excess else number * short), 16)
 
     def registers(self, launch: GeometryLaunch, schedule: Schedule, device: Device) -> int:
         return register_bound(schedule.threads, resident_threads(device))
@@ -212,7 +169,7 @@ class TransformKernel(Kernel[GeometryLaunch]):
 
     def loads(self, launch: GeometryLaunch, schedule: Schedule) -> float:
         x, y = launch.scale * schedule.tile_x, launch.scale * schedule.tile_y
-        return (1 + 1 / x) * (1 + 1 / y) if launch.positions else 1.0
+        return (1 + 1 / x) * (1 + 1 / y) if launch.has_positions else 1.0
 
 
 @dataclass(frozen=True)

@@ -4,40 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Dict, Iterator, Mapping, NamedTuple, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
 from polar_pipeline.backends.cuda.device import WARP, Device
 from polar_pipeline.backends.cuda.launch import (
     AnyKernel,
-    ArrayType,
     Defines,
     Kernel,
-    Launch,
     Schedule,
     register_bound,
     round_up,
 )
-from polar_pipeline.backends.cuda.polarization import (
-    ANGLE_IMAGES,
-    CORRECTED,
-    DENOISED,
-    FRAME_ARGUMENT,
-    OUTPUTS,
-    PLANES,
-    TYPE_NUMBERS,
-    PolarizationLaunch,
-    fill_options,
-    image_bytes,
-    output_defines,
-    plane_bytes,
-    product_arrays,
-)
+from polar_pipeline.backends.cuda.pixels import CORRECTED, DENOISED, FRAME_ARGUMENT, PLANES
+from polar_pipeline.backends.cuda.planes import PlaneLaunch
+from polar_pipeline.backends.cuda.polarization import PolarizationLaunch
 from polar_pipeline.backends.network import CHANNELS, LAYERS, alignment, grid_size, weights
 from polar_pipeline.backends.noise.gains import plane_gains
 from polar_pipeline.options import Options
-from polar_pipeline.polarimetry.coefficients import NOISE_LINEAR, c_float, literals
+from polar_pipeline.polarimetry.coefficients import NOISE_LINEAR, c_float
 
 #: Images of the network, in half.
 _IMAGES = ("fine", "middle", "merged", "change", "noise")
@@ -88,36 +74,21 @@ _SPACING = 8
 
 
 @dataclass(frozen=True)
-class LearnedLaunch(Launch):
+class LearnedLaunch(PlaneLaunch):
     """A launch of the network; the launch that denoises comes before.
 
     Attributes:
-        part: A key of `PARTS`.
-        mosaic: The first launch of the frame as it would be without the network: its methods, products and noise.
-        height: Height of planes and outputs.
-        width: Width of planes and outputs.
-        planes: Element type of the planes.
-        stored: (name, element type) of what the last part stores: products, or planes that a geometry reads.
+        part: A key of `PARTS`. Only the last part has `stored`.
     """
 
     stage = "learned"
     argument_type = LEARNED_ARGUMENT
     part: str
-    mosaic: PolarizationLaunch
-    height: int
-    width: int
-    planes: str
-    stored: Tuple[Tuple[str, str], ...]
 
     @property
     def is_last(self) -> bool:
         """Whether the part stores the products, or the planes that a geometry reads."""
         return not PARTS[self.part].writes
-
-    @property
-    def dtypes(self) -> Dict[str, str]:
-        """Element type of each stored array; none before the last part."""
-        return dict(self.stored) if self.is_last else {}
 
     @property
     def plane_names(self) -> Tuple[str, ...]:
@@ -129,8 +100,7 @@ class LearnedLaunch(Launch):
         """Names of the arrays that the part reads."""
         if not self.is_last:
             return PARTS[self.part].reads
-        has_angles = not {PLANES[2], *ANGLE_IMAGES}.isdisjoint(self.dtypes)
-        return (*PARTS[self.part].reads, *(PLANES[2],) * has_angles, *("noise",) * self.mosaic.uses_noise)
+        return (*PARTS[self.part].reads, *(PLANES[2],) * self.needs_excess, *("noise",) * self.mosaic.uses_noise)
 
     @property
     def writes(self) -> Tuple[str, ...]:
@@ -165,44 +135,33 @@ class LearnedLaunch(Launch):
     @property
     def written_bytes(self) -> int:
         """Bytes that the part stores for one frame."""
-        if self.is_last:
-            return image_bytes(self.output_size, self.stored, False)
-        return sum(map(self._array_bytes, PARTS[self.part].writes))
+        return super().written_bytes + sum(map(self._array_bytes, PARTS[self.part].writes))
 
     @property
     def key(self) -> str:
         """The launch as short text without its size: the key of measured schedules."""
         parts = [self.part.replace("_", " "), "mono", self.planes]
         if self.is_last:
-            parts += ["debias"] * self.mosaic.debias + ["limits-aolp"] * self.mosaic.limits_aolp
-            parts.append("+".join(f"{name}:{dtype}" for name, dtype in self.stored))
+            parts += [*self.mosaic.limits_text, self.stored_text]
         return " ".join(parts)
 
-    @property
-    def outputs(self) -> Dict[str, ArrayType]:
-        return product_arrays(self.stored, self.output_size, False) if self.is_last else {}
-
-    def scratch(self, _: Schedule) -> Dict[str, int]:
+    def scratch(self, schedule: Schedule) -> Dict[str, int]:
         """Return the bytes of images of the network, or of corrected planes."""
-        if self.is_last:
-            return {CORRECTED[name]: size for name, size in plane_bytes(self.stored, self.output_size, False).items()}
-        return {name: self._array_bytes(name) for name in PARTS[self.part].writes}
+        return {**super().scratch(schedule), **{name: self._array_bytes(name) for name in PARTS[self.part].writes}}
 
     @property
     def kernels(self) -> Tuple[AnyKernel, ...]:
         return (LearnedKernel(self.part),)
 
     def set_up(self, argument: np.ndarray, options: Options, schedule: Schedule) -> Dict[str, np.ndarray]:
-        fill_options(argument["frame"], options, self.mosaic.full_scale)
+        super().set_up(argument, options, schedule)
         gains = plane_gains(*self.mosaic.method)
         argument["light_gain"], argument["polarization_gain"] = gains.s0[0, 0], gains.polarization[0]
         packed = pack_network()
         return {} if self.is_last else {"weights": packed.weights, "biases": packed.biases}
 
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
-        frame = argument["frame"]
-        frame["counts"] = addresses["counts"]
-        frame["out"] = [addresses.get(CORRECTED.get(name, name), 0) if name in self.dtypes else 0 for name in OUTPUTS]
+        self.fill_outputs(argument["frame"], addresses)
         for name in {*self.reads, *PARTS[self.part].writes}:
             argument[name] = addresses[name]
 
@@ -210,8 +169,7 @@ class LearnedLaunch(Launch):
         (top, left), sign = self.alignment
         packed, (grid_height, grid_width) = pack_network(), self.grid_size
         defines: Defines = {
-            **literals(),
-            **output_defines(self.dtypes),
+            **super().defines(),
             **{f"{name.upper()}_TILES": first for name, first in packed.first_tiles.items()},
             **{f"{name.upper()}_BIASES": first for name, first in packed.first_biases.items()},
             "PART": list(PARTS).index(self.part),
@@ -220,18 +178,17 @@ class LearnedLaunch(Launch):
             "S2_SIGN": c_float(sign),
             "GRID_HEIGHT": grid_height,
             "GRID_WIDTH": grid_width,
-            "HEIGHT": self.height,
-            "WIDTH": self.width,
-            "SOURCE_HEIGHT": self.height,
-            "SOURCE_WIDTH": self.width,
-            "COLOR": 0,
-            "HALF_RESOLUTION": 0,
-            "HALF_PRECISION": 0,
-            "PLANES": TYPE_NUMBERS[self.planes],
         }
         if self.is_last and self.mosaic.uses_noise:
             defines.update(self.mosaic.noise_defines(NOISE_LINEAR))
         return defines
+
+
+def learned_launches(
+    mosaic: PolarizationLaunch, size: Tuple[int, int], planes: str, stored: Tuple[Tuple[str, str], ...]
+) -> List[LearnedLaunch]:
+    """Return the launches of the network in order; arguments are attributes of `PlaneLaunch`, and (height, width)."""
+    return [LearnedLaunch(mosaic, *size, planes, () if row.writes else stored, name) for name, row in PARTS.items()]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import numpy as np
 from polar_pipeline.backends.cuda.device import WARP, Device
 from polar_pipeline.backends.cuda.launch import (
     AnyKernel,
-    ArrayType,
     Defines,
     Kernel,
     Launch,
@@ -22,47 +21,31 @@ from polar_pipeline.backends.cuda.launch import (
     round_up,
 )
 from polar_pipeline.backends.cuda.memory import COUNTERS
+from polar_pipeline.backends.cuda.pixels import (
+    ANGLE_IMAGES,
+    FRAME_ARGUMENT,
+    PLANES,
+    SSIM_INPUTS,
+    PixelLaunch,
+    fill_options,
+    output_defines,
+)
 from polar_pipeline.backends.noise.gains import stokes_gains
-from polar_pipeline.backends.noise.model import SHOWS_AOLP, SHOWS_DOLP, method_constants, raw_noise
+from polar_pipeline.backends.noise.model import SHOWS_AOLP, SHOWS_DOLP, method_constants
 from polar_pipeline.calibration import Correction, superpixel_phase
-from polar_pipeline.calibration.quantization import FIELDS
 from polar_pipeline.options import Options
 from polar_pipeline.options.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.options.products import COMPONENT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.options.products import COMPONENT_PRODUCTS, NOISE_PRODUCTS
 from polar_pipeline.polarimetry.coefficients import c_float, literals
-from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: Names of the images that SSIM compares: both sums of two angles in one array, or S0/2.
-SSIM_INPUTS = ("sums", "s0")
-#: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each color.
-PLANES = ("differences", "means", "excesses")
-#: The same once they are denoised, under names of their own.
-DENOISED = {name: f"denoised_{name}" for name in PLANES}
-#: And once a network has corrected them.
-CORRECTED = {name: f"corrected_{name}" for name in PLANES}
-#: Names of the planes by the stage that stores them.
-STAGE_PLANES = {"polarization": {name: name for name in PLANES}, "denoise": DENOISED, "learned": CORRECTED}
-#: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
-OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *SSIM_INPUTS, *PLANES)
-ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 #: Raw formats as kernels read them -> as cameras call them.
 CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
-#: Values per pixel of the outputs that are not products: (mono, color).
-_VALUES_PER_PIXEL = {
-    "sums": (2, 2),
-    "s0": (1, 1),
-    "differences": (2, 6),
-    "means": (1, 3),
-    "excesses": (1, 3),
-    **{name: PRODUCTS[name].channels for name in OUTPUTS if name in PRODUCTS},
-}
 #: Bytes of a calibration for a raw pixel.
 CODE_BYTES = 4
 #: Numbers by which kernels know raw formats and element types; methods have those of their rows.
 _RAW_FORMATS = {"u8": 0, "u16": 1, "12p": 2, "12packed": 3}
-TYPE_NUMBERS = {"": 0, "uint8": 1, "float32": 2, "uint16": 3, "float16": 3}
 #: What a raw byte of 1 becomes, as `kernels/mono_half_correct.cuh` multiplies it.
 _BYTE = 65504 / 2**24
 #: Bits of a float's mantissa.
@@ -74,42 +57,6 @@ _PLACES, _HALF_PLACES = (8, 8, 16, 16), (0, 0, 2, 2)
 _HALF_MANTISSA = 10
 #: Rows of the mosaic below those of an output that a kernel may read, halos included.
 _ROWS_BELOW = 16
-#: `struct FrameArguments` of `kernels/frame.cuh`.
-FRAME_ARGUMENT = np.dtype(
-    [
-        ("raw", np.uint64),
-        ("counts", np.uint64),
-        ("out", np.uint64, (len(OUTPUTS),)),
-        ("raw_stride", np.uint64),
-        *((name, np.int32) for name in ("width", "height", "step", "full_scale", "first_block")),
-        ("min_intensity", np.float32),
-        ("phase_y", np.int32),
-        ("phase_x", np.int32),
-        ("codes", np.uint64),
-        ("slope", np.float32, (len(FIELDS),)),
-        ("base", np.float32, (len(FIELDS),)),
-        *((name, np.float32) for name in ("one", "shot", "dark", "max_aolp_sigma")),
-        ("half_slope", np.uint32, (len(FIELDS),)),
-        ("half_base", np.uint32, (len(FIELDS),)),
-        ("polarizer", np.float32, (2,)),
-        ("fading", np.float32, (2,)),
-    ],
-    align=True,
-)
-
-
-def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> None:
-    """Fill in the options that a kernel is not compiled for, and that can change between two frames.
-
-    Args:
-        argument: A `FRAME_ARGUMENT`.
-        options: Options of the pipeline.
-        full_scale: Raw number of a saturated pixel.
-    """
-    argument["full_scale"], argument["min_intensity"] = full_scale, options.min_intensity
-    argument["polarizer"], argument["fading"] = options.polarizer, options.fading
-    argument["shot"], argument["dark"] = raw_noise(options, full_scale)
-    argument["max_aolp_sigma"] = np.deg2rad(options.max_aolp_sigma)
 
 
 def fill_correction(argument: np.ndarray, correction: Correction) -> None:
@@ -139,44 +86,6 @@ def _in_both_lanes(value: float) -> int:
         return int(np.array(value).astype(np.float16).view(np.uint16)) * 0x10001
 
 
-def output_defines(dtypes: Mapping[str, str]) -> Defines:
-    """Return the definitions of every output, of the stored ones by their element types, and of their color maps."""
-    defines: Defines = {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS)}
-    for name in OUTPUTS:
-        defines[f"OUT_{name.upper()}"] = TYPE_NUMBERS[dtypes.get(name, "")]
-    for name, colors in (("aolp_color", AOLP_MAP), ("dolp_color", DOLP_MAP)):
-        if name in dtypes:
-            packed = colors.astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)
-            defines[f"{name.upper()}_MAP"] = "{" + ",".join(map(str, packed)) + "}"
-    return defines
-
-
-def product_arrays(stored: Iterable[Tuple[str, str]], size: Tuple[int, int], is_color: bool) -> Dict[str, ArrayType]:
-    """Return the shape and type of each stored array that is a product of (height, width)."""
-    return {name: (PRODUCTS[name].shape(size, is_color), dtype) for name, dtype in stored if name in PRODUCTS}
-
-
-def ssim_input_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int]) -> Dict[str, int]:
-    """Return the bytes of each stored array that SSIM compares, of (height, width)."""
-    return {name: image_bytes(size, ((name, dtype),), False) for name, dtype in stored if name in SSIM_INPUTS}
-
-
-def plane_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int], is_color: bool) -> Dict[str, int]:
-    """Return the bytes of each stored array of `PLANES`, of (height, width), and a row and a pixel behind."""
-    pixels = size[0] * size[1] * (3 if is_color else 1) + size[1] + 1
-    return {
-        name: pixels * np.dtype(dtype).itemsize * _VALUES_PER_PIXEL[name][False]
-        for name, dtype in stored
-        if name in PLANES
-    }
-
-
-def image_bytes(size: Tuple[int, int], stored: Iterable[Tuple[str, str]], is_color: bool) -> int:
-    """Return the bytes of some arrays, given as (name, element type), of (height, width)."""
-    values = sum(_VALUES_PER_PIXEL[name][is_color] * np.dtype(dtype).itemsize for name, dtype in stored)
-    return size[0] * size[1] * values
-
-
 def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
     """Map tile positions to (row, column) of red on their Bayer lattice; empty for a mono sensor."""
     if sensor.colors is None:
@@ -189,7 +98,7 @@ def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class PolarizationLaunch(Launch):
+class PolarizationLaunch(PixelLaunch):
     """The first launch of a frame.
 
     Attributes:
@@ -242,9 +151,8 @@ class PolarizationLaunch(Launch):
         return 2 if self.half else 1
 
     @property
-    def dtypes(self) -> Dict[str, str]:
-        """Element type of each stored array."""
-        return dict(self.stored)
+    def is_color(self) -> bool:
+        return self.sensor.is_color
 
     @property
     def uses_noise(self) -> bool:
@@ -255,7 +163,7 @@ class PolarizationLaunch(Launch):
     def halos(self) -> Tuple[int, int]:
         """Reach of (polarizer interpolation, debayering) in raw pixels."""
         mono = 0 if self.half and not self.co_sited else METHODS[self.demosaic].reach
-        return mono, LATTICE_METHODS[self.debayer].reach if self.sensor.is_color else 0
+        return mono, LATTICE_METHODS[self.debayer].reach if self.is_color else 0
 
     @property
     def is_adaptive(self) -> bool:
@@ -273,31 +181,25 @@ class PolarizationLaunch(Launch):
         return CODE_BYTES * self.width * self.height if self.calibrated else 0
 
     @property
-    def written_bytes(self) -> int:
-        """Bytes that the launch stores for one frame."""
-        return image_bytes(self.output_size, self.stored, self.sensor.is_color)
-
-    @property
     def key(self) -> str:
         """The launch as short text without its size: the key of measured schedules."""
-        parts = ["color" if self.sensor.is_color else "mono", "half" if self.half else "full"]
+        parts = ["color" if self.is_color else "mono", "half" if self.half else "full"]
         parts.append(self.demosaic if self.co_sited or not self.half else "own-site")
-        parts += [self.debayer] if self.sensor.is_color else []
+        parts += [self.debayer] if self.is_color else []
         parts += [self.raw_format, "fp16" if self.half_precision else "fp32"]
         if self.calibrated:
             parts.append("calibrated" + "-odd" * any(self.phase))
-        parts += ["debias"] * self.debias + ["limits-aolp"] * self.limits_aolp
-        return " ".join((*parts, "+".join(f"{name}:{dtype}" for name, dtype in self.stored)))
+        return " ".join((*parts, *self.limits_text, self.stored_text))
 
     @property
-    def outputs(self) -> Dict[str, ArrayType]:
-        return product_arrays(self.stored, self.output_size, self.sensor.is_color)
+    def limits_text(self) -> Tuple[str, ...]:
+        """What is done about noise, as parts of `key`."""
+        return ("debias",) * self.debias + ("limits-aolp",) * self.limits_aolp
 
-    def scratch(self, _: Schedule) -> Dict[str, int]:
-        """Return the bytes of what SSIM compares, and of planes, beside which it counts pixels that others count."""
-        planes = plane_bytes(self.stored, self.output_size, self.sensor.is_color)
-        counts = {"unused_counts": 4 * COUNTERS} if planes else {}
-        return {**ssim_input_bytes(self.stored, self.output_size), **planes, **counts}
+    def scratch(self, schedule: Schedule) -> Dict[str, int]:
+        """Return the bytes of each array that stays; with planes, pixels are counted that others count again."""
+        counts = {"unused_counts": 4 * COUNTERS} if self.has_planes else {}
+        return {**super().scratch(schedule), **counts}
 
     @property
     def has_planes(self) -> bool:
@@ -369,15 +271,14 @@ class PolarizationLaunch(Launch):
 
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
         argument["raw"] = addresses["raw"]
-        argument["counts"] = addresses["unused_counts" if self.has_planes else "counts"]
-        argument["out"] = [addresses.get(name, 0) for name in OUTPUTS]
+        self.fill_outputs(argument, addresses, "unused_counts" if self.has_planes else "counts")
 
     def defines(self) -> Defines:
         mosaic_reach, lattice_reach = self.halos
         defines: Defines = {
             **literals(),
             **output_defines(self.dtypes),
-            "COLOR": int(self.sensor.is_color),
+            "COLOR": int(self.is_color),
             "HALF_RESOLUTION": int(self.half),
             "CO_SITED": int(self.co_sited),
             **{f"METHOD_{name.upper()}": number for number, name in enumerate(METHODS)},
@@ -587,7 +488,7 @@ class TileKernel(Kernel[PolarizationLaunch]):
 
     def shared_bytes(self, launch: PolarizationLaunch, schedule: Schedule) -> int:
         (mono, color), step = launch.halos, launch.step
-        channels, pixel = 3 if launch.sensor.is_color else 1, 2 if launch.half_precision else 4
+        channels, pixel = 3 if launch.is_color else 1, 2 if launch.half_precision else 4
         x, y = step * schedule.tile_x, step * schedule.tile_y
         edge = round_up(mono, 4) + round_up(color, 4)
         mosaic = channels * (y + 2 * mono) * (x + 2 * round_up(mono, 4))
@@ -630,19 +531,19 @@ def _is_plain_half(launch: PolarizationLaunch) -> bool:
 
 
 def _is_mono_half(launch: PolarizationLaunch) -> bool:
-    is_kind = not launch.sensor.is_color and not launch.calibrated and _is_plain_half(launch)
+    is_kind = not launch.is_color and not launch.calibrated and _is_plain_half(launch)
     return is_kind and _MONO_HALF.issuperset(launch.dtypes) and launch.width >= 16 and launch.height >= 2
 
 
 def _is_mono_half_calibrated(launch: PolarizationLaunch) -> bool:
     """Return whether superpixels of the calibration begin at even rows and columns."""
-    is_kind = not launch.sensor.is_color and launch.calibrated and launch.phase == (0, 0) and _is_plain_half(launch)
+    is_kind = not launch.is_color and launch.calibrated and launch.phase == (0, 0) and _is_plain_half(launch)
     return is_kind and _MONO_HALF.issuperset(launch.dtypes) and launch.width % 8 == 0 and launch.height % 2 == 0
 
 
 def _is_mono_full(launch: PolarizationLaunch) -> bool:
     """Return whether a launch makes images of bytes in half precision from 8-bit pixels."""
-    is_kind = not launch.sensor.is_color and not launch.calibrated and not launch.half
+    is_kind = not launch.is_color and not launch.calibrated and not launch.half
     is_bytes = launch.raw_format == "u8" and launch.half_precision and {*launch.dtypes.values()} == {"uint8"}
     is_simple = launch.demosaic in ("bilinear", "gradient") and _PIXELS.issuperset(launch.dtypes)
     return is_kind and is_bytes and is_simple and launch.width % 16 == 0
@@ -650,7 +551,7 @@ def _is_mono_full(launch: PolarizationLaunch) -> bool:
 
 def _is_color_strip(launch: PolarizationLaunch) -> bool:
     """Return whether a launch uses Malvar-He-Cutler, with red at the same place of all four lattices."""
-    is_kind = launch.sensor.is_color and not launch.calibrated and _is_plain_half(launch) and launch.debayer == "mhc"
+    is_kind = launch.is_color and not launch.calibrated and _is_plain_half(launch) and launch.debayer == "mhc"
     is_stored = _VECTORS.issuperset(launch.dtypes)
     return is_kind and is_stored and launch.width % 8 == 0 and len(set(red_sites(launch.sensor).values())) == 1
 

@@ -7,7 +7,7 @@ from ctypes import addressof, c_char
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -19,13 +19,12 @@ from polar_pipeline.backends.cuda.device_arrays import DeviceResult
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import ArrayType, Launch, Schedule, Strip, compile_launch
-from polar_pipeline.backends.cuda.learned import PARTS, LearnedLaunch
+from polar_pipeline.backends.cuda.learned import learned_launches
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, make_slots, stage
+from polar_pipeline.backends.cuda.pixels import OUTPUTS, PLANES, SSIM_INPUTS
+from polar_pipeline.backends.cuda.planes import PlaneLaunch
 from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
-    OUTPUTS,
-    PLANES,
-    SSIM_INPUTS,
     PolarizationLaunch,
     noise_frames,
     polarization_launch,
@@ -69,21 +68,16 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
     planes = "float16" if first.half_precision else "float32"
     is_denoised = options.denoising != "off" and bool(products)
     is_learned = options.is_learned and is_denoised
-    readers: List[Union[DenoiseLaunch, LearnedLaunch, GeometryLaunch]] = []  # of planes that the first launch stores
+    readers: List[PlaneLaunch] = []  # of planes that the first launch stores
     stored = products
     if geometry is not None:
         last = GeometryLaunch(
-            geometry,
-            full_scale,
-            size,
+            first,
             *options.output_size(shape),
-            geometry.scale,
-            geometry.lens is not None,
-            geometry.rotate % 180 != 0,
-            first.sensor.is_color,
-            first.half_precision,
             planes,
             products if is_denoised else (*products, *ssim_inputs),
+            geometry,
+            size,
             "learned" if is_learned else "denoise" if is_denoised else "polarization",
         )
         launches.append(last)
@@ -94,11 +88,12 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
             readers.append(replace(last, stored=ssim_inputs, planes_of="polarization", counts_invalid=False))
             launches.append(readers[0])
     if is_denoised:
-        corrections = [LearnedLaunch(part, first, *size, planes, stored) for part in PARTS] if is_learned else []
+        corrections = learned_launches(first, size, planes, stored) if is_learned else []
         if is_learned:
             stored = tuple((name, planes) for name in PLANES[:2])  # the third one stays as it is
-        readers += [DenoiseLaunch(first, *size, planes, options.denoising == "auto", stored), *corrections]
-        launches[1:1] = readers[-1 - len(corrections) :]
+        denoising = [DenoiseLaunch(first, *size, planes, stored, options.denoising == "auto"), *corrections]
+        readers += denoising
+        launches[1:1] = denoising
     if readers:
         names = {name for launch in readers for name in launch.plane_names}
         ordered = (name for name in PLANES if name in names)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Dict, Iterator, Tuple, Union
+from typing import Any, Dict, Iterator, Tuple
 
-from polar_pipeline.backends.cuda.denoising import DenoiseLaunch
 from polar_pipeline.backends.cuda.device import Device, occupancy
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import Launch
 from polar_pipeline.backends.cuda.learned import LearnedLaunch
-from polar_pipeline.backends.cuda.polarization import (
-    CODE_BYTES,
-    DENOISED,
-    SSIM_INPUTS,
-    STAGE_PLANES,
-    PolarizationLaunch,
-)
+from polar_pipeline.backends.cuda.pixels import DENOISED, SSIM_INPUTS, STAGE_PLANES
+from polar_pipeline.backends.cuda.planes import PlaneLaunch
+from polar_pipeline.backends.cuda.polarization import CODE_BYTES, PolarizationLaunch
 from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.options import Options
@@ -47,7 +42,7 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
     """
     launches = requested_launches(options, raw_format, size)
     stages = make_stages(
-        options.products, [_plane_pass(launch) for launch in launches if isinstance(launch, _OF_PLANES)]
+        options.products, [_plane_pass(launch) for launch in launches if isinstance(launch, PlaneLaunch)]
     )
     texts = {name: operator.text for name, operator in OPERATORS.items()}
     if options.geometry is not None:
@@ -68,11 +63,7 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
     }
 
 
-#: Launches that read planes of the Stokes image.
-_OF_PLANES = (DenoiseLaunch, LearnedLaunch, GeometryLaunch)
-
-
-def _plane_pass(launch: Union[DenoiseLaunch, LearnedLaunch, GeometryLaunch]) -> PlanePass:
+def _plane_pass(launch: PlaneLaunch) -> PlanePass:
     """Return what a launch reads and writes by the names of the plan."""
     if isinstance(launch, LearnedLaunch):
         return PlanePass(launch.stage, launch.reads, launch.writes)

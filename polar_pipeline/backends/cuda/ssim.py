@@ -20,7 +20,7 @@ from polar_pipeline.backends.cuda.launch import (
     register_bound,
     round_up,
 )
-from polar_pipeline.backends.cuda.polarization import TYPE_NUMBERS
+from polar_pipeline.backends.cuda.pixels import TYPE_NUMBERS
 from polar_pipeline.geometry import Geometry, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.polarimetry.coefficients import (

@@ -39,7 +39,7 @@ from polar_pipeline.backends.cuda.geometry import TRANSFORM_ARGUMENT
 from polar_pipeline.backends.cuda.launch import CompiledLaunch
 from polar_pipeline.backends.cuda.learned import LEARNED_ARGUMENT
 from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, make_slots
-from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT
+from polar_pipeline.backends.cuda.pixels import FRAME_ARGUMENT
 from polar_pipeline.backends.cuda.source import OPTIONS
 from polar_pipeline.backends.cuda.ssim import SSIM_ARGUMENT, as_compared
 from polar_pipeline.options import Options, make_options

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import COMPILER, Grid, KernelError, aligned, build, launch_on_host
 
-from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT, output_defines
+from polar_pipeline.backends.cuda.pixels import FRAME_ARGUMENT, output_defines
 from polar_pipeline.polarimetry.coefficients import literals
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")

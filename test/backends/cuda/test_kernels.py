@@ -30,7 +30,8 @@ from support import IS_EXHAUSTIVE
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cuda.device import DEVICES
 from polar_pipeline.backends.cuda.launch import Schedule
-from polar_pipeline.backends.cuda.polarization import SSIM_INPUTS, PolarizationLaunch
+from polar_pipeline.backends.cuda.pixels import SSIM_INPUTS
+from polar_pipeline.backends.cuda.polarization import PolarizationLaunch
 from polar_pipeline.backends.cuda.program import make_launches
 from polar_pipeline.backends.cuda.schedules import candidates as on_device
 from polar_pipeline.calibration import Calibration
