@@ -104,7 +104,7 @@ class FrameSource:
                 return 1
             if len(self._paths) > 1 and self._pixels(path).array.ndim == 2:
                 return 1
-            return len(self._load()[1].array)
+            return len(self._load().array)
         except Exception:  # noqa: BLE001 - reported with the frame
             return 1
 
@@ -133,13 +133,13 @@ class FrameSource:
         elif path.suffix.lower() in VIDEOS:
             yield from self._video_messages()
         else:
-            pixels, frames = self._load()
+            frames = self._load()
             count = len(frames.array)
             for k in range(count):
                 name = self.name if count == 1 else numbered(self.name, k, count)
-                yield replace(to_message(frames, k, pixels, self._max_bytes), frame_id=name)
+                yield replace(to_message(frames, k, self._max_bytes), frame_id=name)
 
-    def _load(self) -> Tuple[Pixels, Frames]:
+    def _load(self) -> Frames:
         if len(self._paths) == 1:
             pixels = self._pixels(self._paths[0])
             if len(pixels.angles) == 1:  # of a single image
@@ -155,7 +155,7 @@ class FrameSource:
                     "neighboring pixels do not differ as those of a mosaic: name four of these by a pattern such as "
                     "'name_{a,b,c,d}.png'",
                 )
-            return pixels, frames
+            return frames
         images = [self._pixels(path) for path in self._paths]
         arrays = [image.array for image in images]
         if self._has_angles is not None and self._stated.content == "auto" and all(map(_is_mosaic, arrays)):
@@ -170,8 +170,8 @@ class FrameSource:
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
-        warnings = tuple(dict.fromkeys(row for image in images for row in image.warnings))
-        return Pixels(frames.array, maxima.pop(), warnings), frames
+        warnings = dict.fromkeys(row for image in images for row in image.warnings)
+        return frames._replace(maximum=maxima.pop(), warnings=(*warnings, *frames.warnings))
 
     def _bytes(self, path: Path) -> bytes:
         check_size("a file", regular_status(path).st_size, self._max_bytes)
@@ -229,7 +229,7 @@ class FrameSource:
                 break
             frames = split_frames(Pixels(image), stated)
             stated = replace(stated, content=frames.content)  # of the first frame
-            yield replace(to_message(frames, 0, Pixels(image), self._max_bytes), frame_id=numbered(self.name, k))
+            yield replace(to_message(frames, 0, self._max_bytes), frame_id=numbered(self.name, k))
             k += 1
         count = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
         if not k or k < count:

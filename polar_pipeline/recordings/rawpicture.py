@@ -61,8 +61,7 @@ def decode_picture(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     Raises:
         FrameError: The bytes are not such a picture (cause `file`), not a raw mosaic (`type`), or too large (`size`).
     """
-    pixels = decode_pixels(data, max_bytes)
-    return to_message(split_frames(pixels, Stated("mosaics")), 0, pixels, max_bytes)
+    return to_message(split_frames(decode_pixels(data, max_bytes), Stated("mosaics")), 0, max_bytes)
 
 
 def read_camera_file(path: Path) -> Dict[str, object]:
