@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from glob import escape, glob, has_magic
-from itertools import combinations, repeat, takewhile
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Dict, Iterator, List, Match, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -133,11 +133,8 @@ def _same_names(folders: Sequence[Path]) -> List[FrameFiles]:
 
 def _signed_angles(files: Sequence[Path]) -> List[FrameFiles]:
     """Return the frame of four files whose names differ in their angles alone, as -45 for 135; [] for others."""
-    degrees = degrees_in([file.name for file in files]) if len(files) == len(ANGLES) else None
-    if degrees is None or sorted(degrees) != list(ANGLES):
-        return []
-    in_order = tuple(files[degrees.index(angle)] for angle in ANGLES)
-    return [FrameFiles(_common_name(in_order), in_order)]
+    in_order = tuple(files[place] for place in places_of_angles([file.name for file in files]))
+    return [FrameFiles(_common_name(in_order), in_order)] if in_order else []
 
 
 def _below(path: Path) -> str:
@@ -153,7 +150,7 @@ def _below(path: Path) -> str:
 
 def _check_is_whole(path: Path) -> None:
     """Refuse a file that is one of four angle images by its name."""
-    if not any(map(_has_siblings, re.finditer("[0-9]+", path.name), repeat(path))):
+    if not any(_has_siblings(path, number) for number in re.finditer("[0-9]+", path.name)):
         return  # without a look at all files of the folder
     groups, _ = angle_groups(pictures_in(path.parent, (path.suffix.lower(),)), takes_parts=True)
     group = next((row for row in groups if path in row.files), None)
@@ -165,7 +162,7 @@ def _check_is_whole(path: Path) -> None:
         )
 
 
-def _has_siblings(number: Match[str], path: Path) -> bool:
+def _has_siblings(path: Path, number: Match[str]) -> bool:
     """Return whether there are files with each angle in the place of a number in a file's name."""
     names = [
         [f"{path.name[: number.start()]}{angle:0{width}d}{path.name[number.end() :]}" for angle in ANGLES]
@@ -297,10 +294,10 @@ def numbers_in(names: Sequence[str]) -> Optional[List[float]]:
     return [float(word.replace("\u2212", "-")) for word in words]
 
 
-def degrees_in(names: Sequence[str]) -> Optional[List[float]]:
-    """Return the numbers by which names differ as angles of polarizers, from 0 to less than 180 degrees; else None."""
-    numbers = numbers_in(names)
-    return None if numbers is None else [number % 180 for number in numbers]
+def places_of_angles(names: Sequence[str]) -> List[int]:
+    """Return the place of each of the four angles among four names that differ in them alone; [] for other names."""
+    degrees = [number % 180 for number in numbers_in(names) or ()]
+    return [degrees.index(angle) for angle in ANGLES] if sorted(degrees) == list(ANGLES) else []
 
 
 def angles_of_names(names: Sequence[str]) -> Tuple[float, ...]:
@@ -418,15 +415,15 @@ def _angle_folders(folder: Path) -> List[Path]:
         SourceError: There are folders of other angles too.
     """
     folders = [path for path in folder.iterdir() if path.is_dir() and not is_hidden(path) and pictures_in(path)]
-    degrees = degrees_in([path.name for path in folders])
+    numbers = numbers_in([path.name for path in folders])
     named: Dict[int, List[Path]] = {}
     for k, path in enumerate(folders):
         number = _NUMBER.search(path.name)
-        angle = degrees[k] if degrees else float(number.group(1)) if number else -1
+        angle = numbers[k] % 180 if numbers else float(number.group(1)) if number else -1
         named.setdefault(int(angle) if angle in ANGLES else -1, []).append(path)
     if not set(ANGLES) <= set(named):
         return []
-    if degrees and len(folders) > len(ANGLES):
+    if numbers and len(folders) > len(ANGLES):
         listed = ", ".join(printable(path.name) for path in sorted(folders, key=natural_order))
         words = ",".join(sorted(named[angle], key=natural_order)[0].name for angle in ANGLES)
         raise SourceError(

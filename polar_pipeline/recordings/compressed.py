@@ -10,9 +10,9 @@ from typing import List
 import numpy as np
 
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import described, quoted
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.limits import MAX_BYTES, check_size, described
+from polar_pipeline.recordings.limits import MAX_BYTES, check_size
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.rawpicture import decode_picture
 from polar_pipeline.recordings.rawzstd import decompress_raw, is_raw_zstd

@@ -119,22 +119,9 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
-def peek_frame_id(cdr: Cdr) -> str:
-    """Read the `frame_id` of a message that begins with a `std_msgs/Header`; "" if it is cut."""
-    if len(cdr) < 16:
-        return ""
-    (length,) = struct.Struct(f"{_byte_order(cdr)}I").unpack_from(cdr, 12)
-    return bytes(cdr[16 : 16 + length]).rstrip(b"\0").decode("utf-8", "replace")
-
-
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
-    """Return the layout of the stamp in bytes 4 to 12."""
-    return struct.Struct(f"{_byte_order(cdr)}iI")
-
-
-def _byte_order(cdr: Cdr) -> str:
-    """Return the byte order of a message, by its second byte, as `struct` names it."""
-    return "<" if bytes(cdr[1:2]) == b"\1" else ">"
+    """Return the layout of the stamp in bytes 4 to 12; the second byte of a message is its byte order."""
+    return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import numpy as np
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.text import numbered, printable, quoted
+from polar_pipeline._util.text import described, numbered, printable, quoted
 from polar_pipeline.recordings.angle_files import (
     ARCHIVES,
     ARRAYS,
@@ -27,7 +27,7 @@ from polar_pipeline.recordings.angle_files import (
     VIDEOS,
     FrameFiles,
     angles_of_names,
-    degrees_in,
+    places_of_angles,
 )
 from polar_pipeline.recordings.contents import (
     ENDINGS,
@@ -41,7 +41,7 @@ from polar_pipeline.recordings.contents import (
     to_message,
     without_plain_channels,
 )
-from polar_pipeline.recordings.limits import SourceError, check_size, described
+from polar_pipeline.recordings.limits import SourceError, check_size
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
@@ -359,20 +359,18 @@ def _largest(bits: float, array: np.ndarray, is_high: bool = False) -> int:
 
 def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
     """Stack four arrays whose names differ in the angles 0, 45, 90 and 135, as (4, ...) in this order."""
-    degrees = degrees_in(list(images))
-    if degrees is None or sorted(degrees) != list(ANGLES):
+    rows = list(images.values())
+    in_order = [rows[place] for place in places_of_angles(list(images))]
+    if len({(row.shape, row.dtype) for row in in_order}) != 1:
         return None
-    if len({(row.shape, row.dtype) for row in images.values()}) > 1:
-        return None
-    named = dict(zip(degrees, images.values()))
-    shape = named[0].shape
+    shape = in_order[0].shape
     if len(shape) == 3 and shape[0] == 3 and shape[2] != 3:
         raise FrameError(
             "type",
             f"arrays of angles {shape} can be three frames or three colors: save (4, H, W, 3) of colors, or "
             "(N, 4, H, W) of frames",
         )
-    return np.stack([named[angle] for angle in ANGLES])
+    return np.stack(in_order)
 
 
 # --------------------------------------------------------------------------------------------------------- pictures
