@@ -33,13 +33,12 @@ _NUMBER = re.compile(r"(?<![0-9.])(0*(?:0|45|90|135))(?![0-9.]*[0-9])")
 _JOINTS = re.compile(r"(?i)(?:[_\-. ]*(?:angle|pol|deg|degrees|i|p|d))?[_\-. ]*$|^[_\-. ]+")
 
 
-#: Suffixes of pictures, of files with several arrays, of arrays, and of video.
-PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg")
+#: Suffixes of files with several arrays, of arrays, and of video.
 ARCHIVES = (".npz", ".mat")
 ARRAYS = (".npy", *ARCHIVES)
 VIDEOS = (".mkv", ".avi", ".mov", ".mp4")
 #: Suffixes of the files that hold frames without times.
-SUFFIXES = (*PICTURES, *ARRAYS, *VIDEOS)
+SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg", *ARRAYS, *VIDEOS)
 #: Suffixes of files without a header, whose format the user states.
 RAW = (".raw", ".bin", ".dat")
 #: Files that can be read, for errors.

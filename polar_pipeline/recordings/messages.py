@@ -44,8 +44,8 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 #: Maximum number of characters of a name in a header or a lens calibration, of numbers in a lens calibration, and of
 #: characters of a value in a diagnostic. Every output would carry longer ones.
 MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
-#: The last stamp that a message's header can hold.
-_LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
+#: The last stamp that a message's header can hold: its seconds are a signed 32-bit integer.
+LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Status:
 
 def stamp_within_range(stamp_ns: int) -> int:
     """Return a time, or the nearest one that a message's header can hold."""
-    return min(max(stamp_ns, 0), _LAST_STAMP)
+    return min(max(stamp_ns, 0), LAST_STAMP)
 
 
 def peek_stamp(cdr: Cdr) -> Optional[int]:

@@ -38,7 +38,7 @@ from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, check_size,
 from polar_pipeline.recordings.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
 from polar_pipeline.recordings.pixel_files import FrameSource
 from polar_pipeline.recordings.rawpicture import checked_picture
-from polar_pipeline.recordings.rawzstd import TRANSPORT
+from polar_pipeline.recordings.rawzstd import TRANSPORT, load_zstandard
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 
@@ -54,8 +54,6 @@ IMAGES = (IMAGE, COMPRESSED)
 DEFAULT_RATE = 24.0
 #: Lowest and highest rate of a folder.
 RATES = (1e-3, 1e6)
-#: End in nanoseconds of the times that a message's stamp can hold, whose seconds are a signed 32-bit integer.
-_STAMP_END_NS = 2**31 * 1_000_000_000
 #: Name of the metadata that this package writes at the beginning of a recording.
 METADATA = "polar_pipeline"
 #: Maximum number of topics that an error lists.
@@ -86,9 +84,9 @@ class Recorded:
             image = messages.decode_image(self.message())
         else:
             image = decompress_image(self.message(), self.max_bytes)
-        if 0 < image.stamp_ns < _STAMP_END_NS:
+        if 0 < image.stamp_ns <= messages.LAST_STAMP:
             return image
-        if not 0 <= self.time_ns < _STAMP_END_NS:
+        if not 0 <= self.time_ns <= messages.LAST_STAMP:
             raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
         return replace(image, stamp_ns=self.time_ns)
 
@@ -118,9 +116,7 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != ZSTD_MAGIC:  # else a recorder compressed it; CDR begins with 0
             return self.data
-        with importing():
-            import zstandard
-
+        zstandard = load_zstandard()
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
             return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
