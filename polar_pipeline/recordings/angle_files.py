@@ -212,7 +212,7 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         raise SourceError(
             f"{printable(text)} must have the same four alternatives in all braces, in the order of angles"
         )
-    places = _places_of(words, is_ordered)
+    angles = _angles_of(words, is_ordered)
     regex, wild, end, groups = "", "", 0, 0
     for match in _PARTS.finditer(text):
         fixed = text[end : match.start()]
@@ -237,9 +237,9 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
             continue
         if has_angles:
             word = parts.group("angle")
-            place = places[word] if words else ANGLES.index(int(word))
+            angle = angles[word] if words else int(word)
             key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
-            frames.setdefault(key, {}).setdefault(place, []).append(path)
+            frames.setdefault(key, {}).setdefault(angle, []).append(path)
         else:
             single.append(FrameFiles(path.stem, (path,)))
     if not frames and not single:
@@ -247,13 +247,13 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
     return single or [_complete(frame, _name_of(key, text), text) for key, frame in frames.items()]
 
 
-def _places_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
-    """Return the place of each of four parts of names among the angles: by the number in it, else as they are listed.
+def _angles_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
+    """Return the angle of each of four parts of names: by the number in it, else in the order of `ANGLES`.
 
     Raises:
         SourceError: The numbers are other angles.
     """
-    listed = {word: place for place, word in enumerate(words)}
+    listed = dict(zip(words, ANGLES))
     numbers = numbers_in(words)
     if is_ordered or not words:
         return listed
@@ -262,7 +262,7 @@ def _places_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
         numbers = [float(match.group(1)) for match in matches if match]
     degrees = [number % 180 for number in numbers]
     if sorted(degrees) == list(ANGLES):
-        return {word: ANGLES.index(int(angle)) for word, angle in zip(words, degrees)}
+        return dict(zip(words, map(int, degrees)))
     if len(numbers) == len(words) and _are_steps(numbers):
         raise SourceError(
             f"{','.join(map(printable, words))} must be 0, 45, 90 and 135 degrees: say which angles they are, in their "
@@ -319,19 +319,19 @@ def angles_of_names(names: Sequence[str]) -> Tuple[float, ...]:
 
 
 def _complete(frame: Dict[int, List[Path]], name: str, what: str) -> FrameFiles:
-    """Return the four files of a frame, by their places.
+    """Return the four files of a frame, by their angles.
 
     Raises:
         SourceError: One is missing, or there are several of one angle.
     """
-    for place, angle in enumerate(ANGLES):
-        if len(frame.get(place, ())) != 1:
+    for angle in ANGLES:
+        if len(frame.get(angle, ())) != 1:
             listed = ", ".join(printable(path.name) for paths in frame.values() for path in paths)
             raise SourceError(
                 f"{printable(what)}: {listed} have angles of a frame in their names, with "
-                f"{len(frame.get(place, ())) or 'no'} images at {angle} degrees (mosaics: --content mosaics)"
+                f"{len(frame.get(angle, ())) or 'no'} images at {angle} degrees (mosaics: --content mosaics)"
             )
-    return FrameFiles(name, tuple(frame[place][0] for place in range(len(ANGLES))))
+    return FrameFiles(name, tuple(frame[angle][0] for angle in ANGLES))
 
 
 def _name_of(parts: Sequence[str], text: str) -> str:
@@ -380,7 +380,7 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
             continue
         named.update(dict.fromkeys(files, not is_numbered))
         if len(row) == len(angles) > 2 and not takes_parts:
-            _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
+            _complete(row, "", str(files[0].parent))
     return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0])), named
 
 
