@@ -514,8 +514,7 @@ def _blocks(image: np.ndarray) -> np.ndarray:
 
 def _finite(array: np.ndarray) -> np.ndarray:
     """Return an array as float64, with 0 for NaN and infinity."""
-    numbers = array.astype(np.float64)
-    return np.where(np.isfinite(numbers), numbers, 0)
+    return np.nan_to_num(array.astype(np.float64), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _squares(image: np.ndarray) -> np.ndarray:
@@ -547,8 +546,7 @@ def _full_scale(top: float) -> float:
     if top == 1:
         return top
     number = int(top)
-    while number and not number % 2:
-        number //= 2
+    number //= (number & -number) or 1  # without the low bits that are 0
     return top if number >= 255 and number & (number + 1) == 0 else np.inf
 
 
