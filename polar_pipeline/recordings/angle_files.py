@@ -360,13 +360,13 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
         for key, number in _angle_places(path):
             places.setdefault(key, {}).setdefault(number, []).append(path)
     whole = dict.fromkeys(ANGLES, 1)
-    frames: Dict[Tuple[Path, ...], FrameFiles] = {}
+    frames: List[FrameFiles] = []
     grouped: Set[Path] = set()
     for count in sorted({len(key) for key in places}):  # scene 45 at 45 degrees may have the number in two places
         rows = [row for key, row in places.items() if len(key) == count]
         sets = [tuple(row[k][0] for k in ANGLES) for row in rows if {k: len(row[k]) for k in row} == whole]
-        frames.update({files: FrameFiles(_common_name(files), files) for files in sets if grouped.isdisjoint(files)})
-        grouped = {path for files in frames for path in files}
+        frames += [FrameFiles(_common_name(row), row) for row in dict.fromkeys(sets) if grouped.isdisjoint(row)]
+        grouped = {path for frame in frames for path in frame.files}
     named = dict.fromkeys(grouped, True)
     for row in places.values():
         files = [path for number in row for path in row[number]]
@@ -381,7 +381,7 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
         named.update(dict.fromkeys(files, not is_numbered))
         if len(row) == len(angles) > 2 and not takes_parts:
             _complete(row, "", str(files[0].parent))
-    return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0])), named
+    return sorted(frames, key=lambda frame: natural_order(frame.files[0])), named
 
 
 def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:

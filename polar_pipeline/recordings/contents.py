@@ -172,7 +172,7 @@ def split_frames(pixels: Pixels, stated: Stated) -> Frames:
         FrameError: It holds no frames, or several readings are possible (cause `type`), or the angles contradict their
             order (`type`).
     """
-    array, angles = pixels.array, pixels.angles
+    array, angles = pixels.array, pixels.angles if len(pixels.angles) > 1 else ()  # one is that of a single image
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
     array = without_plain_channels(array)

@@ -141,10 +141,7 @@ class FrameSource:
 
     def _load(self) -> Frames:
         if len(self._paths) == 1:
-            pixels = self._pixels(self._paths[0])
-            if len(pixels.angles) == 1:  # of a single image
-                pixels = pixels._replace(angles=())
-            frames = split_frames(pixels, self._stated)
+            frames = split_frames(self._pixels(self._paths[0]), self._stated)
             first, is_auto = frames.array[0], self._stated.content == "auto"
             is_doubtful = self._has_angles is not None and is_auto and frames.content == "mosaics"
             # noise hides that neighbors are alike; names that only count are those of dark frames too
