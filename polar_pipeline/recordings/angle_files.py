@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from glob import escape, glob, has_magic
-from itertools import combinations, repeat, takewhile
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Dict, Iterator, List, Match, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -33,13 +33,12 @@ _NUMBER = re.compile(r"(?<![0-9.])(0*(?:0|45|90|135))(?![0-9.]*[0-9])")
 _JOINTS = re.compile(r"(?i)(?:[_\-. ]*(?:angle|pol|deg|degrees|i|p|d))?[_\-. ]*$|^[_\-. ]+")
 
 
-#: Suffixes of pictures, of files with several arrays, of arrays, and of video.
-PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg")
+#: Suffixes of files with several arrays, of arrays, and of video.
 ARCHIVES = (".npz", ".mat")
 ARRAYS = (".npy", *ARCHIVES)
 VIDEOS = (".mkv", ".avi", ".mov", ".mp4")
 #: Suffixes of the files that hold frames without times.
-SUFFIXES = (*PICTURES, *ARRAYS, *VIDEOS)
+SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg", *ARRAYS, *VIDEOS)
 #: Suffixes of files without a header, whose format the user states.
 RAW = (".raw", ".bin", ".dat")
 #: Files that can be read, for errors.
@@ -133,11 +132,8 @@ def _same_names(folders: Sequence[Path]) -> List[FrameFiles]:
 
 def _signed_angles(files: Sequence[Path]) -> List[FrameFiles]:
     """Return the frame of four files whose names differ in their angles alone, as -45 for 135; [] for others."""
-    degrees = degrees_in([file.name for file in files]) if len(files) == len(ANGLES) else None
-    if degrees is None or sorted(degrees) != list(ANGLES):
-        return []
-    in_order = tuple(files[degrees.index(angle)] for angle in ANGLES)
-    return [FrameFiles(_common_name(in_order), in_order)]
+    in_order = tuple(files[place] for place in places_of_angles([file.name for file in files]))
+    return [FrameFiles(_common_name(in_order), in_order)] if in_order else []
 
 
 def _below(path: Path) -> str:
@@ -153,7 +149,7 @@ def _below(path: Path) -> str:
 
 def _check_is_whole(path: Path) -> None:
     """Refuse a file that is one of four angle images by its name."""
-    if not any(map(_has_siblings, re.finditer("[0-9]+", path.name), repeat(path))):
+    if not any(_has_siblings(path, number) for number in re.finditer("[0-9]+", path.name)):
         return  # without a look at all files of the folder
     groups, _ = angle_groups(pictures_in(path.parent, (path.suffix.lower(),)), takes_parts=True)
     group = next((row for row in groups if path in row.files), None)
@@ -165,7 +161,7 @@ def _check_is_whole(path: Path) -> None:
         )
 
 
-def _has_siblings(number: Match[str], path: Path) -> bool:
+def _has_siblings(path: Path, number: Match[str]) -> bool:
     """Return whether there are files with each angle in the place of a number in a file's name."""
     names = [
         [f"{path.name[: number.start()]}{angle:0{width}d}{path.name[number.end() :]}" for angle in ANGLES]
@@ -216,7 +212,7 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         raise SourceError(
             f"{printable(text)} must have the same four alternatives in all braces, in the order of angles"
         )
-    places = _places_of(words, is_ordered)
+    angles = _angles_of(words, is_ordered)
     regex, wild, end, groups = "", "", 0, 0
     for match in _PARTS.finditer(text):
         fixed = text[end : match.start()]
@@ -241,9 +237,9 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
             continue
         if has_angles:
             word = parts.group("angle")
-            place = places[word] if words else ANGLES.index(int(word))
+            angle = angles[word] if words else int(word)
             key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
-            frames.setdefault(key, {}).setdefault(place, []).append(path)
+            frames.setdefault(key, {}).setdefault(angle, []).append(path)
         else:
             single.append(FrameFiles(path.stem, (path,)))
     if not frames and not single:
@@ -251,13 +247,13 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
     return single or [_complete(frame, _name_of(key, text), text) for key, frame in frames.items()]
 
 
-def _places_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
-    """Return the place of each of four parts of names among the angles: by the number in it, else as they are listed.
+def _angles_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
+    """Return the angle of each of four parts of names: by the number in it, else in the order of `ANGLES`.
 
     Raises:
         SourceError: The numbers are other angles.
     """
-    listed = {word: place for place, word in enumerate(words)}
+    listed = dict(zip(words, ANGLES))
     numbers = numbers_in(words)
     if is_ordered or not words:
         return listed
@@ -266,7 +262,7 @@ def _places_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
         numbers = [float(match.group(1)) for match in matches if match]
     degrees = [number % 180 for number in numbers]
     if sorted(degrees) == list(ANGLES):
-        return {word: ANGLES.index(int(angle)) for word, angle in zip(words, degrees)}
+        return dict(zip(words, map(int, degrees)))
     if len(numbers) == len(words) and _are_steps(numbers):
         raise SourceError(
             f"{','.join(map(printable, words))} must be 0, 45, 90 and 135 degrees: say which angles they are, in their "
@@ -297,10 +293,10 @@ def numbers_in(names: Sequence[str]) -> Optional[List[float]]:
     return [float(word.replace("\u2212", "-")) for word in words]
 
 
-def degrees_in(names: Sequence[str]) -> Optional[List[float]]:
-    """Return the numbers by which names differ as angles of polarizers, from 0 to less than 180 degrees; else None."""
-    numbers = numbers_in(names)
-    return None if numbers is None else [number % 180 for number in numbers]
+def places_of_angles(names: Sequence[str]) -> List[int]:
+    """Return the place of each of the four angles among four names that differ in them alone; [] for other names."""
+    degrees = [number % 180 for number in numbers_in(names) or ()]
+    return [degrees.index(angle) for angle in ANGLES] if sorted(degrees) == list(ANGLES) else []
 
 
 def angles_of_names(names: Sequence[str]) -> Tuple[float, ...]:
@@ -323,19 +319,19 @@ def angles_of_names(names: Sequence[str]) -> Tuple[float, ...]:
 
 
 def _complete(frame: Dict[int, List[Path]], name: str, what: str) -> FrameFiles:
-    """Return the four files of a frame, by their places.
+    """Return the four files of a frame, by their angles.
 
     Raises:
         SourceError: One is missing, or there are several of one angle.
     """
-    for place, angle in enumerate(ANGLES):
-        if len(frame.get(place, ())) != 1:
+    for angle in ANGLES:
+        if len(frame.get(angle, ())) != 1:
             listed = ", ".join(printable(path.name) for paths in frame.values() for path in paths)
             raise SourceError(
                 f"{printable(what)}: {listed} have angles of a frame in their names, with "
-                f"{len(frame.get(place, ())) or 'no'} images at {angle} degrees (mosaics: --content mosaics)"
+                f"{len(frame.get(angle, ())) or 'no'} images at {angle} degrees (mosaics: --content mosaics)"
             )
-    return FrameFiles(name, tuple(frame[place][0] for place in range(len(ANGLES))))
+    return FrameFiles(name, tuple(frame[angle][0] for angle in ANGLES))
 
 
 def _name_of(parts: Sequence[str], text: str) -> str:
@@ -364,13 +360,13 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
         for key, number in _angle_places(path):
             places.setdefault(key, {}).setdefault(number, []).append(path)
     whole = dict.fromkeys(ANGLES, 1)
-    frames: Dict[Tuple[Path, ...], FrameFiles] = {}
+    frames: List[FrameFiles] = []
     grouped: Set[Path] = set()
     for count in sorted({len(key) for key in places}):  # scene 45 at 45 degrees may have the number in two places
         rows = [row for key, row in places.items() if len(key) == count]
         sets = [tuple(row[k][0] for k in ANGLES) for row in rows if {k: len(row[k]) for k in row} == whole]
-        frames.update({files: FrameFiles(_common_name(files), files) for files in sets if grouped.isdisjoint(files)})
-        grouped = {path for files in frames for path in files}
+        frames += [FrameFiles(_common_name(row), row) for row in dict.fromkeys(sets) if grouped.isdisjoint(row)]
+        grouped = {path for frame in frames for path in frame.files}
     named = dict.fromkeys(grouped, True)
     for row in places.values():
         files = [path for number in row for path in row[number]]
@@ -384,8 +380,8 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
             continue
         named.update(dict.fromkeys(files, not is_numbered))
         if len(row) == len(angles) > 2 and not takes_parts:
-            _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
-    return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0])), named
+            _complete(row, "", str(files[0].parent))
+    return sorted(frames, key=lambda frame: natural_order(frame.files[0])), named
 
 
 def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:
@@ -418,15 +414,15 @@ def _angle_folders(folder: Path) -> List[Path]:
         SourceError: There are folders of other angles too.
     """
     folders = [path for path in folder.iterdir() if path.is_dir() and not is_hidden(path) and pictures_in(path)]
-    degrees = degrees_in([path.name for path in folders])
+    numbers = numbers_in([path.name for path in folders])
     named: Dict[int, List[Path]] = {}
     for k, path in enumerate(folders):
         number = _NUMBER.search(path.name)
-        angle = degrees[k] if degrees else float(number.group(1)) if number else -1
+        angle = numbers[k] % 180 if numbers else float(number.group(1)) if number else -1
         named.setdefault(int(angle) if angle in ANGLES else -1, []).append(path)
     if not set(ANGLES) <= set(named):
         return []
-    if degrees and len(folders) > len(ANGLES):
+    if numbers and len(folders) > len(ANGLES):
         listed = ", ".join(printable(path.name) for path in sorted(folders, key=natural_order))
         words = ",".join(sorted(named[angle], key=natural_order)[0].name for angle in ANGLES)
         raise SourceError(

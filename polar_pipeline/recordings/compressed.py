@@ -9,13 +9,12 @@ from typing import List
 
 import numpy as np
 
-from polar_pipeline._util.imports import importing
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import described, quoted
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.limits import MAX_BYTES, check_size, described
+from polar_pipeline.recordings.limits import MAX_BYTES, check_size
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.rawpicture import decode_picture
-from polar_pipeline.recordings.rawzstd import decompress_raw, is_raw_zstd
+from polar_pipeline.recordings.rawzstd import decompress_raw, is_raw_zstd, load_zstandard
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
 
@@ -103,10 +102,7 @@ def _inflated(data: Cdr, max_bytes: int) -> ImageMessage:
         check_size("an image", size, max_bytes)
         encoding, body = bytes(data[_HEADER.size : place]).decode(), data[place:]
         if bytes(body[:4]) == ZSTD_MAGIC:
-            with importing():
-                import zstandard
-
-            content = zstandard.ZstdDecompressor().stream_reader(body).read(size + 1)
+            content = load_zstandard().ZstdDecompressor().stream_reader(body).read(size + 1)
         else:
             content = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, size + 1)  # 32: of gzip or zlib
         pixels = np.frombuffer(content, np.uint8)

@@ -143,31 +143,25 @@ class Pixels(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Frames of one content: (N, H, W) mosaics, (N, 4, H, W) or (N, 4, H, W, 3) angles, or (N, H, W, 3) Stokes."""
+    """Frames of one content: (N, H, W) mosaics, (N, 4, H, W) or (N, 4, H, W, 3) angles, or (N, H, W, 3) Stokes.
+
+    `layout` is how the file stores them; `maximum` and `warnings` are those of `Pixels`, and warnings about the light.
+    """
 
     content: str
     array: np.ndarray
-    warnings: Tuple[FrameWarning, ...] = ()
-
-
-class _Reading(NamedTuple):
-    """A way to read an array: its layout, and the frames."""
-
     layout: str
-    frames: Frames
-
-    @property
-    def content(self) -> str:
-        return self.frames.content
+    maximum: int = 0
+    warnings: Tuple[FrameWarning, ...] = ()
 
     @property
     def is_tiny(self) -> bool:
-        """Whether a side of its images is shorter than that of any mosaic."""
-        shape = self.frames.array.shape
+        """Whether a side of the images is shorter than that of any mosaic."""
+        shape = self.array.shape
         return min(shape[-3:-1] if shape[-1] == _SIZES["c"] else shape[-2:]) < MIN_SIDE
 
 
-def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
+def split_frames(pixels: Pixels, stated: Stated) -> Frames:
     """Find the frames in an array of pixels, as views where it is possible.
 
     Args:
@@ -178,13 +172,13 @@ def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
         FrameError: It holds no frames, or several readings are possible (cause `type`), or the angles contradict their
             order (`type`).
     """
-    array, angles = pixels.array, pixels.angles
+    array, angles = pixels.array, pixels.angles if len(pixels.angles) > 1 else ()  # one is that of a single image
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
     array = without_plain_channels(array)
     contents = [stated.content] if stated.content != "auto" else ["angles", "tiles"] if stated.order else [*LAYOUTS]
     readings = [
-        _Reading(layout, Frames(content, _arranged(variant, layout)))
+        Frames(content, _arranged(variant, layout), layout, pixels.maximum, pixels.warnings)
         for variant in _variants(array)
         for content in contents
         for layout in LAYOUTS[content]
@@ -192,7 +186,7 @@ def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
         and not (pixels.is_paged and layout in FRAMES_LAST)
         and not (layout == "anhw" and variant.ndim > array.ndim)  # images that follow each other
     ]
-    readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.frames.array.shape)]
+    readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.array.shape)]
     mosaics = [row for row in readings if row.content == "mosaics"]
     if len(mosaics) > 1:  # frames may be first or last
         wrong = mosaics[0] if _are_frames_last(array) else mosaics[1]
@@ -203,9 +197,9 @@ def split_frames(pixels: Pixels, stated: Stated = NOTHING_STATED) -> Frames:
         raise FrameError("type", _refusal(array, stated))
     if stated.content == "auto" or len(readings) > 1:
         readings = _likely(array, readings, stated, angles)
-    frames = readings[0].frames
+    frames = readings[0]
     if frames.content == "tiles":
-        frames = frames._replace(array=_quarters(frames.array))
+        frames = frames._replace(array=np.stack(_quarters(frames.array), 1))
     if frames.content == "stokes":
         _check_stokes(frames.array[0])
     return _in_order(frames, stated, angles) if frames.content in ("angles", "tiles") else frames
@@ -237,7 +231,7 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[f
             "an angle image is (H, W) or (H, W, 3), or a stack of them, (N, H, W) or (N, H, W, 3); got "
             f"{images[0].dtype} {images[0].shape}",
         )
-    return _in_order(Frames("angles", _arranged(planes, layout)), stated, angles)
+    return _in_order(Frames("angles", _arranged(planes, layout), layout), stated, angles)
 
 
 def has_lattice(image: np.ndarray) -> bool:
@@ -273,45 +267,37 @@ def is_smooth(image: np.ndarray) -> bool:
     return bool(near < _SMOOTH * far)
 
 
-def to_message(frames: Frames, index: int, pixels: Pixels, max_bytes: int) -> ImageMessage:
+def to_message(frames: Frames, index: int, max_bytes: int) -> ImageMessage:
     """Return a frame as an image message: a mosaic, `Angles*` and `AnglesRGB*` of four angles, or `Stokes32F`.
 
     Raises:
         FrameError: The numbers are of a type or range that no frame has (cause `type`), or too many (`size`).
     """
-    array, prefix = frames.array[index], "Mono"
+    array, maximum = frames.array[index], frames.maximum
     if frames.content == "stokes":
         check_size("a picture", 4 * array.size, max_bytes)
-        return _message(np.ascontiguousarray(array, "<f4"), "Stokes32F", frames, pixels)
-    if frames.content != "mosaics":
-        prefix = "AnglesRGB" if array.ndim == 4 else "Angles"
-        array = np.moveaxis(array, 0, 2)  # the angles of a pixel side by side
-    check_size("a picture", 2 * array.size if array.itemsize > 1 else array.size, max_bytes)
-    maximum = pixels.maximum
-    if array.dtype.kind == "f":
-        array, maximum = _quantized(array), SIXTEEN_BITS
-    array = to_unsigned(array)
-    if maximum and array.size and array.max() > maximum:
-        raise FrameError("type", f"the file states numbers up to {maximum}, and holds {array.max()}")
-    if maximum == 255:
-        array = array.astype(np.uint8)
-    ending = "8" if array.itemsize == 1 else ENDINGS.get(maximum, "16")
-    return _message(
-        array,
-        f"{prefix}{ending}" if prefix != "Mono" or ending in ("10", "12", "14") else f"mono{ending}",
-        frames,
-        pixels,
-    )
-
-
-def _message(array: np.ndarray, encoding: str, frames: Frames, pixels: Pixels) -> ImageMessage:
+        array, encoding = array.astype("<f4", copy=False), "Stokes32F"
+    else:
+        prefix = "Mono"
+        if frames.content != "mosaics":
+            prefix = "AnglesRGB" if array.ndim == 4 else "Angles"
+            array = np.moveaxis(array, 0, 2)  # the angles of a pixel side by side
+        check_size("a picture", 2 * array.size if array.itemsize > 1 else array.size, max_bytes)
+        if array.dtype.kind == "f":
+            array, maximum = _quantized(array), SIXTEEN_BITS
+        array = _unsigned(array)
+        if maximum and array.max() > maximum:
+            raise FrameError("type", f"the file states numbers up to {maximum}, and holds {array.max()}")
+        if maximum == 255:
+            array = array.astype(np.uint8)
+        ending = "8" if array.itemsize == 1 else ENDINGS.get(maximum, "16")
+        encoding = f"{prefix}{ending}" if prefix != "Mono" or ending in ("10", "12", "14") else f"mono{ending}"
     height, width = array.shape[:2]
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    warnings = (*pixels.warnings, *frames.warnings)
-    return ImageMessage(0, "", height, width, encoding, False, data.size // height, data, warnings)
+    return ImageMessage(0, "", height, width, encoding, False, data.size // height, data, frames.warnings)
 
 
-def to_unsigned(array: np.ndarray) -> np.ndarray:
+def _unsigned(array: np.ndarray) -> np.ndarray:
     """Convert integers from 0 to 65535 of any type and byte order to uint8 or little-endian uint16.
 
     Raises:
@@ -322,7 +308,7 @@ def to_unsigned(array: np.ndarray) -> np.ndarray:
     if array.dtype == np.uint8:
         return array
     if array.dtype.itemsize > 2 or array.dtype.kind == "i":
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        low, high = int(array.min()), int(array.max())
         if low < 0 or high > SIXTEEN_BITS:
             raise FrameError("type", f"raw pixels are integers from 0 to {SIXTEEN_BITS}, got {low} to {high}")
         if high <= 255:
@@ -338,7 +324,7 @@ def to_unsigned(array: np.ndarray) -> np.ndarray:
 
 def _quantized(array: np.ndarray) -> np.ndarray:
     """Convert floats from 0 to 1 to 16 bit, whose steps are far below the noise of any camera."""
-    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    low, high = float(array.min()), float(array.max())
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # of NaN too
         raise FrameError(
             "type",
@@ -359,7 +345,7 @@ def without_plain_channels(array: np.ndarray) -> np.ndarray:
         return array[..., 0]
     if array.ndim == 4 and array.shape[1] == 1:  # (N, 1, H, W), as networks have it
         return array[:, 0]
-    if channels in (2, 4) and array.dtype.kind == "u" and array.size:
+    if channels in (2, 4) and array.dtype.kind == "u":
         opaque = np.iinfo(array.dtype).max
         if (array[..., -1] == opaque).all() and not (array[..., 0] == opaque).all():
             return without_plain_channels(array[..., :-1])
@@ -397,14 +383,9 @@ def _fits(shape: Tuple[int, ...], layout: str, is_stack: bool = False) -> bool:
     )
 
 
-def _axes(layout: str) -> List[int]:
-    """Return the axes of a layout in the order of `Frames`."""
-    return [layout.index(axis) for axis in "nahwcs" if axis in layout]
-
-
 def _arranged(array: np.ndarray, layout: str) -> np.ndarray:
     """Return an array of a layout in the order of `Frames`, as a view where it is possible."""
-    frames = array.transpose(*_axes(layout))
+    frames = array.transpose([layout.index(axis) for axis in "nahwcs" if axis in layout])
     return frames if "n" in layout else frames[np.newaxis]
 
 
@@ -413,38 +394,35 @@ def _has_quarters(shape: Tuple[int, ...]) -> bool:
     return all(size % 2 == 0 and size >= MIN_SIDE for size in shape[1:3])
 
 
-def _quarters(array: np.ndarray) -> np.ndarray:
-    """Convert (N, 2H, 2W, ...) to (N, 4, H, W, ...), row by row."""
-    count, height, width = len(array), array.shape[1] // 2, array.shape[2] // 2
-    rows = array.reshape(count, 2, height, 2, width, *array.shape[3:]).swapaxes(2, 3)
-    return rows.reshape(count, len(ANGLES), height, width, *array.shape[3:])
+def _quarters(array: np.ndarray) -> List[np.ndarray]:
+    """Return the four tiles of frames (N, 2H, 2W, ...), row by row, as views (N, H, W, ...)."""
+    height, width = (size // 2 for size in array.shape[1:3])
+    return [array[:, y : y + height, x : x + width] for y in (0, height) for x in (0, width)]
 
 
 # --------------------------------------------------------------------------------------------------------- readings
 
 
-def _likely(
-    array: np.ndarray, readings: Sequence[_Reading], stated: Stated, angles: Tuple[float, ...]
-) -> List[_Reading]:
+def _likely(array: np.ndarray, readings: Sequence[Frames], stated: Stated, angles: Tuple[float, ...]) -> List[Frames]:
     """Return the only reading that the numbers allow.
 
     Raises:
         FrameError: There are none or several (cause `type`); the message names them with their options.
     """
-    plausible: List[Tuple[_Reading, int]] = []
+    plausible: List[Tuple[Frames, int]] = []
     for row in readings:  # mosaics come first
         is_sure = any(evidence > 0 for _, evidence in plausible)
         plausible.append((row, _evidence(row, is_sure)))
     sure = [row for row, evidence in plausible if evidence > 0]
     named = [row for row, evidence in plausible if row.content == "angles" and evidence >= 0]
-    mosaics = [row for row in sure if row.content == "mosaics" and len(row.frames.array) == len(angles)]
+    mosaics = [row for row in sure if row.content == "mosaics" and len(row.array) == len(angles)]
     if angles and ((not sure and _are_polarizers(angles)) or (mosaics and _order_in(angles))):
         sure = [*mosaics, *named]
     if len(sure) == 1:
         return sure
     if sure and {row.content for row in sure} == {"angles"}:  # the angles may be first or last
-        sure.sort(key=lambda row: _misfit(row.frames))
-        if 2 * _misfit(sure[0].frames) < _misfit(sure[1].frames):
+        sure.sort(key=_misfit)
+        if 2 * _misfit(sure[0]) < _misfit(sure[1]):
             return sure[:1]
         first = [row for row in sure if row.layout not in FRAMES_LAST]
         if len(first) == 1:
@@ -454,7 +432,7 @@ def _likely(
         return possible
     if not possible:
         raise FrameError("type", _refusal(array, stated if stated.content == "auto" else NOTHING_STATED))
-    listed = " or ".join(dict.fromkeys(f"{_described(row.frames)} (--content {row.content})" for row in possible))
+    listed = " or ".join(dict.fromkeys(f"{_described(row)} (--content {row.content})" for row in possible))
     if len({row.content for row in possible}) == 1:
         each = "mosaics as (N, H, W)" if possible[0].content == "mosaics" else "(4, H, W), or in color (4, H, W, 3)"
         raise FrameError(
@@ -478,22 +456,21 @@ def _alternation(array: np.ndarray, axis: int) -> float:
     return float(near / far)
 
 
-def _evidence(reading: _Reading, is_sure: bool) -> int:
+def _evidence(frames: Frames, is_sure: bool) -> int:
     """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither.
 
     `is_sure` says whether they speak for another reading.
     """
-    frames = reading.frames
     first = frames.array[0]
     if frames.content == "stokes":
         return 1 if _are_stokes(first) and (first[..., 1:] < 0).any() else -1
     if frames.content == "mosaics":
         # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic; three smooth
         # images can be red, green and blue, or S0, S1 and S2
-        is_rare = reading.layout == "hwn" or len(frames.array) == 3
+        is_rare = frames.layout == "hwn" or len(frames.array) == 3
         return 1 if has_lattice(first) else -1 if is_rare else 0
     if frames.content == "tiles":
-        return _tile_evidence(first, is_sure)
+        return _tile_evidence([tile[0] for tile in _quarters(frames.array)], is_sure)
     lights = [_compared(frame) for frame in (first, frames.array[-1])]
     if max(map(_disagreement, lights)) > _DIFFERENT:
         return -1
@@ -502,13 +479,11 @@ def _evidence(reading: _Reading, is_sure: bool) -> int:
     return 1 if is_usual or (len(frames.array) == 1 and _perpendicular(lights[0], _CLEAR)) else 0
 
 
-def _tile_evidence(image: np.ndarray, is_sure: bool) -> int:
+def _tile_evidence(tiles: Sequence[np.ndarray], is_sure: bool) -> int:
     """Return whether the quarters of a picture are images of one scene, as `_evidence` does.
 
     The picture breaks where they meet, and I0 + I90 = I45 + I135. Before a dark background it does not break there.
     """
-    height, width = (size // 2 for size in image.shape[:2])
-    tiles = [image[y : y + height, x : x + width] for y in (0, height) for x in (0, width)]
     if _has_seams(tiles):
         light = _compared(tiles)
         if _disagreement(light) < _DIFFERENT / 2:
@@ -539,8 +514,7 @@ def _blocks(image: np.ndarray) -> np.ndarray:
 
 def _finite(array: np.ndarray) -> np.ndarray:
     """Return an array as float64, with 0 for NaN and infinity."""
-    numbers = array.astype(np.float64)
-    return np.where(np.isfinite(numbers), numbers, 0)
+    return np.nan_to_num(array.astype(np.float64), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _squares(image: np.ndarray) -> np.ndarray:
@@ -572,8 +546,7 @@ def _full_scale(top: float) -> float:
     if top == 1:
         return top
     number = int(top)
-    while number and not number % 2:
-        number //= 2
+    number //= (number & -number) or 1  # without the low bits that are 0
     return top if number >= 255 and number & (number + 1) == 0 else np.inf
 
 
@@ -739,7 +712,7 @@ def _in_order(frames: Frames, stated: Stated, angles: Tuple[float, ...]) -> Fram
     if not text and len(frames.array) > 1 and _are_pairs(light):
         text = "in the first frame each plane is like another one: do the four images of a frame follow each other?"
     if text:
-        frames = frames._replace(warnings=(FrameWarning("mosaic", text),))
+        frames = frames._replace(warnings=(*frames.warnings, FrameWarning("mosaic", text)))
     return frames if places == [0, 1, 2, 3] else frames._replace(array=frames.array[:, places])
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
-from polar_pipeline._util.text import described as described
+from polar_pipeline._util.text import described
 from polar_pipeline.sensor.frames import FrameError
 
 #: Default limit in bytes of one frame, and of an uncompressed chunk of a recording: 2^28 pixels of 16 bit, the largest

@@ -44,8 +44,8 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 #: Maximum number of characters of a name in a header or a lens calibration, of numbers in a lens calibration, and of
 #: characters of a value in a diagnostic. Every output would carry longer ones.
 MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
-#: The last stamp that a message's header can hold.
-_LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
+#: The last stamp that a message's header can hold: its seconds are a signed 32-bit integer.
+LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Status:
 
 def stamp_within_range(stamp_ns: int) -> int:
     """Return a time, or the nearest one that a message's header can hold."""
-    return min(max(stamp_ns, 0), _LAST_STAMP)
+    return min(max(stamp_ns, 0), LAST_STAMP)
 
 
 def peek_stamp(cdr: Cdr) -> Optional[int]:
@@ -119,22 +119,9 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
-def peek_frame_id(cdr: Cdr) -> str:
-    """Read the `frame_id` of a message that begins with a `std_msgs/Header`; "" if it is cut."""
-    if len(cdr) < 16:
-        return ""
-    (length,) = struct.Struct(f"{_byte_order(cdr)}I").unpack_from(cdr, 12)
-    return bytes(cdr[16 : 16 + length]).rstrip(b"\0").decode("utf-8", "replace")
-
-
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
-    """Return the layout of the stamp in bytes 4 to 12."""
-    return struct.Struct(f"{_byte_order(cdr)}iI")
-
-
-def _byte_order(cdr: Cdr) -> str:
-    """Return the byte order of a message, by its second byte, as `struct` names it."""
-    return "<" if bytes(cdr[1:2]) == b"\1" else ">"
+    """Return the layout of the stamp in bytes 4 to 12; the second byte of a message is its byte order."""
+    return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
 @contextmanager

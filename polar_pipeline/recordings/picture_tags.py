@@ -6,7 +6,7 @@ import itertools
 import re
 import struct
 from math import prod
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
 
@@ -53,6 +53,11 @@ _SEVERAL = (
 _TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
 
+#: Numbers and texts of a page by tag; () for a tag that is not read.
+Numbers = Dict[int, Tuple[int, ...]]
+Texts = Dict[int, Union[bytes, memoryview]]
+
+
 class Tags(NamedTuple):
     """What a file states.
 
@@ -82,52 +87,53 @@ def read_tags(data: bytes) -> Tags:
     is_jpeg = data[:2] == b"\xff\xd8"
     if data[:4] in _TIFF_MAGICS:
         return _read_tiff(data)
-    exif = data.partition(b"Exif\0\0" if is_jpeg else b"eXIf")[2]
+    chunks = _png_chunks(data) if data[:4] == b"\x89PNG" else {}
+    exif = data.partition(b"Exif\0\0")[2] if is_jpeg else chunks.get(b"eXIf", b"")
     if exif[:4] in _TIFF_MAGICS:
-        _check(_read_page(exif, _first_page(exif)).numbers, (_ORIENTATION,))
-    chunks = {} if is_jpeg else _png_chunks(data)
+        _check(_read_page(exif, _first_page(exif))[0], (_ORIENTATION,))
     if b"acTL" in chunks:  # an animation
         raise FrameError("type", _SEVERAL)
-    return Tags((_JPEG,) if is_jpeg else (), bits=next(iter(chunks.get(b"sBIT", b"\0"))))
+    return Tags((_JPEG,) if is_jpeg else (), bits=(chunks.get(b"sBIT") or b"\0")[0])
 
 
 def _png_chunks(data: bytes) -> Dict[bytes, bytes]:
-    """Return the chunks of a PNG file before its pixels, by kind."""
+    """Return the chunks of a PNG file by kind, the first of each."""
     chunks: Dict[bytes, bytes] = {}
     at = 8
-    while data[:4] == b"\x89PNG" and at + 8 <= len(data) and data[at + 4 : at + 8] != b"IDAT":
-        (size,) = struct.unpack_from(">I", data, at)
-        chunks[data[at + 4 : at + 8]] = data[at + 8 : at + 8 + size] or b"\0"
+    while at + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        chunks.setdefault(kind, data[at + 8 : at + 8 + size])
         at += 12 + size
     return chunks
 
 
 def _read_tiff(data: bytes) -> Tags:
     """Read the tags of a TIFF file; errors are those of `read_tags`."""
-    page = first = _read_page(data, _first_page(data))
-    names, numbers, places = [], [], set()
-    while True:
-        _check(page.numbers, _DECISIVE)
-        names.append(page.name)
-        numbers += [] if page.page_number is None else [page.page_number]
-        if not page.next_page:
-            break
-        if page.next_page in places or len(names) > _MAX_PAGES:
+    place = _first_page(data)
+    first, texts, _ = _read_page(data, place)
+    names: List[str] = []
+    page_numbers: List[int] = []
+    places: Set[int] = set()
+    while place or not names:
+        if place in places or len(names) > _MAX_PAGES:
             raise FrameError("type", f"its pages follow each other in a circle, or are more than {_MAX_PAGES}")
-        places.add(page.next_page)
-        page = _read_page(data, page.next_page, is_first=False)
-    if len(names) == 1 and _has_stack(data, first.numbers):
+        places.add(place)
+        numbers, page_texts, place = _read_page(data, place)
+        _check(numbers, _DECISIVE)
+        names.append(_as_text(page_texts.get(_PAGE_NAME, b"")[:_MAX_NAME]))
+        page_numbers += numbers.get(_PAGE_NUMBER, ())[:1]
+    if len(names) == 1 and _has_stack(data, first):
         raise FrameError("type", _SEVERAL)
-    if len(set(numbers)) == len(names) and numbers != sorted(numbers):
-        raise FrameError("type", f"its pages have the numbers {numbers[:8]}, in another order than in the file")
-    maximum = next((number for number in map(first.numbers.get, _MAXIMA) if number), 0)
-    bits = _OME_BITS.search(first.description)
+    if len(set(page_numbers)) == len(names) and page_numbers != sorted(page_numbers):
+        raise FrameError("type", f"its pages have the numbers {page_numbers[:8]}, in another order than in the file")
+    description = _as_text(texts.get(_DESCRIPTION, b""))
+    bits = _OME_BITS.search(description)
     return Tags(
-        (_JPEG,) if first.numbers.get(_COMPRESSION) in _LOSSY else (),
-        maximum,
+        (_JPEG,) if _number(first, _COMPRESSION, 1) in _LOSSY else (),
+        next(filter(None, (_number(first, tag, 0) for tag in _MAXIMA)), 0),
         int(bits.group(1)) if bits else 0,
         len(names),
-        tuple(names if all(names) else _ome_channels(first.description) or first.labels),
+        tuple(names if all(names) else _ome_channels(description) or _imagej_labels(data, first, texts)),
     )
 
 
@@ -143,20 +149,20 @@ def _ome_channels(description: str) -> List[str]:
     return [channels[place[at]] for place in itertools.islice(places, _MAX_PAGES)]
 
 
-def _has_stack(data: bytes, tags: Dict[int, Optional[int]]) -> bool:
+def _has_stack(data: bytes, tags: Numbers) -> bool:
     """Return whether a TIFF file of one page describes more pixels than those of the page."""
     described = _STACK.search(data)
     if described is None or described.group(1) is None:
         return described is not None
     pixels = prod(int(size) for size in described.group(1).split(b",") if size.strip())
-    return pixels != prod(tags.get(tag) or 1 for tag in (_WIDTH, _HEIGHT, _SAMPLES))
+    return pixels != prod(_number(tags, tag, 1) or 1 for tag in (_WIDTH, _HEIGHT, _SAMPLES))
 
 
-def _check(tags: Dict[int, Optional[int]], decisive: Iterable[int]) -> None:
+def _check(tags: Numbers, decisive: Iterable[int]) -> None:
     """Refuse pixels that are not those of a mosaic as it was read out."""
     for tag in decisive:
         name, default, allowed = _DECISIVE[tag]
-        number = tags.get(tag, default)
+        number = _number(tags, tag, default)
         if number not in allowed:
             expected, got = " or ".join(map(str, allowed)), "several numbers" if number is None else number
             raise FrameError(
@@ -166,76 +172,61 @@ def _check(tags: Dict[int, Optional[int]], decisive: Iterable[int]) -> None:
             )
 
 
+def _number(tags: Numbers, tag: int, default: int) -> Optional[int]:
+    """Return the number of a tag, or the default without the tag; None for different numbers of the channels."""
+    row = tags.get(tag, (default,))
+    return row[0] if len(set(row)) == 1 else None
+
+
+def _byte_order(data: bytes) -> str:
+    """Return the byte order of a TIFF file, as `struct` names it."""
+    return "<" if data[:2] == b"II" else ">"
+
+
 def _first_page(data: bytes) -> int:
     """Return the offset of the first page of a TIFF file."""
-    place: int = struct.unpack_from(f"{'<' if data[:2] == b'II' else '>'}I", data, 4)[0]
+    place: int = struct.unpack_from(f"{_byte_order(data)}I", data, 4)[0]
     return place
 
 
-class _Page(NamedTuple):
-    """Tags of a page of a TIFF file.
-
-    Attributes:
-        numbers: By tag, None for several different ones.
-        name: Its name; "" if it has none.
-        page_number: If it is stated.
-        next_page: Offset of the next page; 0 for none.
-        description: Of the file, only of the first page.
-        labels: Of all pages, as ImageJ states them with the first one.
-    """
-
-    numbers: Dict[int, Optional[int]]
-    name: str
-    page_number: Optional[int]
-    next_page: int
-    description: str = ""
-    labels: Tuple[str, ...] = ()
-
-
-def _read_page(data: bytes, start: int, is_first: bool = True) -> _Page:
-    """Read a page of a TIFF file."""
-    order = "<" if data[:2] == b"II" else ">"
+def _read_page(data: bytes, start: int) -> Tuple[Numbers, Texts, int]:
+    """Read a page of a TIFF file: the numbers and the texts of its tags, and the offset of the next page or 0."""
+    order = _byte_order(data)
     (count,) = struct.unpack_from(f"{order}H", data, start)
     end = start + 2 + 12 * count
-    numbers: Dict[int, Tuple[int, ...]] = {}
-    texts: Dict[int, bytes] = {}
+    numbers: Numbers = {}
+    texts: Texts = {}
     for at in range(start + 2, end, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)
         layout = f"{order}{number}{_LAYOUTS.get(kind, 'B')}"
         limit = _MAX_PAGES if tag == _IMAGEJ_SIZES else _MAX_CHANNELS
-        is_text = tag == _PAGE_NAME or (is_first and tag in (_DESCRIPTION, _IMAGEJ_VALUES))
+        is_text = tag in (_DESCRIPTION, _PAGE_NAME, _IMAGEJ_VALUES)
         if not is_text and not (kind in _LAYOUTS and 1 <= number <= limit):
             numbers[tag] = ()
             continue
         is_inside = struct.calcsize(layout) <= 4
         place = at + 8 if is_inside else struct.unpack_from(f"{order}I", data, at + 8)[0]
         if is_text:
-            texts[tag] = data[place : place + number]
+            texts[tag] = memoryview(data)[place : place + number]  # a view: many pages may state one long text
         else:
             numbers[tag] = struct.unpack_from(layout, data, place)
-    return _Page(
-        {tag: row[0] if len(set(row)) == 1 else None for tag, row in numbers.items()},  # one number for all channels
-        _as_text(texts.get(_PAGE_NAME, b"")[:_MAX_NAME]),
-        (numbers.get(_PAGE_NUMBER) or (None,))[0],
-        int(struct.unpack_from(f"{order}I", data, end)[0]),
-        _as_text(texts.get(_DESCRIPTION, b"")),
-        _imagej_labels(texts.get(_IMAGEJ_VALUES, b""), numbers.get(_IMAGEJ_SIZES, ()), order),
-    )
+    return numbers, texts, struct.unpack_from(f"{order}I", data, end)[0]
 
 
-def _as_text(data: bytes) -> str:
-    return data.partition(b"\0")[0].decode("utf-8", "replace")
+def _as_text(data: Union[bytes, memoryview]) -> str:
+    return bytes(data).partition(b"\0")[0].decode("utf-8", "replace")
 
 
-def _imagej_labels(values: bytes, sizes: Tuple[int, ...], order: str) -> Tuple[str, ...]:
+def _imagej_labels(data: bytes, numbers: Numbers, texts: Texts) -> Tuple[str, ...]:
     """Return the labels of pages that ImageJ states: a header of kinds and counts, then values of stated sizes."""
+    values, sizes, order = texts.get(_IMAGEJ_VALUES, b""), numbers.get(_IMAGEJ_SIZES, ()), _byte_order(data)
     if not sizes:
         return ()
     kinds: List[bytes] = []
     for at in range(4, sizes[0] - 7, 8):
-        kind, count = values[at : at + 4], struct.unpack_from(f"{order}I", values, at + 4)[0]
+        kind, count = struct.unpack_from(f"{order}4sI", values, at)
         kinds += [kind[::-1] if order == "<" else kind] * min(count, _MAX_PAGES)
     starts = itertools.accumulate(sizes)
     codec = "utf-16-le" if order == "<" else "utf-16-be"
     rows = zip(kinds, starts, sizes[1:])
-    return tuple(values[start : start + size].decode(codec, "replace") for kind, start, size in rows if kind == b"labl")
+    return tuple(str(values[start : start + size], codec, "replace") for kind, start, size in rows if kind == b"labl")

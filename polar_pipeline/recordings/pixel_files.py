@@ -19,7 +19,7 @@ import numpy as np
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.text import numbered, printable, quoted
+from polar_pipeline._util.text import described, numbered, printable, quoted
 from polar_pipeline.recordings.angle_files import (
     ARCHIVES,
     ARRAYS,
@@ -27,7 +27,7 @@ from polar_pipeline.recordings.angle_files import (
     VIDEOS,
     FrameFiles,
     angles_of_names,
-    degrees_in,
+    places_of_angles,
 )
 from polar_pipeline.recordings.contents import (
     ENDINGS,
@@ -41,7 +41,7 @@ from polar_pipeline.recordings.contents import (
     to_message,
     without_plain_channels,
 )
-from polar_pipeline.recordings.limits import SourceError, check_size, described
+from polar_pipeline.recordings.limits import SourceError, check_size
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
@@ -104,7 +104,7 @@ class FrameSource:
                 return 1
             if len(self._paths) > 1 and self._pixels(path).array.ndim == 2:
                 return 1
-            return len(self._load()[1].array)
+            return len(self._load().array)
         except Exception:  # noqa: BLE001 - reported with the frame
             return 1
 
@@ -133,18 +133,15 @@ class FrameSource:
         elif path.suffix.lower() in VIDEOS:
             yield from self._video_messages()
         else:
-            pixels, frames = self._load()
+            frames = self._load()
             count = len(frames.array)
             for k in range(count):
                 name = self.name if count == 1 else numbered(self.name, k, count)
-                yield replace(to_message(frames, k, pixels, self._max_bytes), frame_id=name)
+                yield replace(to_message(frames, k, self._max_bytes), frame_id=name)
 
-    def _load(self) -> Tuple[Pixels, Frames]:
+    def _load(self) -> Frames:
         if len(self._paths) == 1:
-            pixels = self._pixels(self._paths[0])
-            if len(pixels.angles) == 1:  # of a single image
-                pixels = pixels._replace(angles=())
-            frames = split_frames(pixels, self._stated)
+            frames = split_frames(self._pixels(self._paths[0]), self._stated)
             first, is_auto = frames.array[0], self._stated.content == "auto"
             is_doubtful = self._has_angles is not None and is_auto and frames.content == "mosaics"
             # noise hides that neighbors are alike; names that only count are those of dark frames too
@@ -155,7 +152,7 @@ class FrameSource:
                     "neighboring pixels do not differ as those of a mosaic: name four of these by a pattern such as "
                     "'name_{a,b,c,d}.png'",
                 )
-            return pixels, frames
+            return frames
         images = [self._pixels(path) for path in self._paths]
         arrays = [image.array for image in images]
         if self._has_angles is not None and self._stated.content == "auto" and all(map(_is_mosaic, arrays)):
@@ -170,8 +167,8 @@ class FrameSource:
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
-        warnings = tuple(dict.fromkeys(row for image in images for row in image.warnings))
-        return Pixels(frames.array, maxima.pop(), warnings), frames
+        warnings = dict.fromkeys(row for image in images for row in image.warnings)
+        return frames._replace(maximum=maxima.pop(), warnings=(*warnings, *frames.warnings))
 
     def _bytes(self, path: Path) -> bytes:
         check_size("a file", regular_status(path).st_size, self._max_bytes)
@@ -229,7 +226,7 @@ class FrameSource:
                 break
             frames = split_frames(Pixels(image), stated)
             stated = replace(stated, content=frames.content)  # of the first frame
-            yield replace(to_message(frames, 0, Pixels(image), self._max_bytes), frame_id=numbered(self.name, k))
+            yield replace(to_message(frames, 0, self._max_bytes), frame_id=numbered(self.name, k))
             k += 1
         count = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
         if not k or k < count:
@@ -359,20 +356,18 @@ def _largest(bits: float, array: np.ndarray, is_high: bool = False) -> int:
 
 def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
     """Stack four arrays whose names differ in the angles 0, 45, 90 and 135, as (4, ...) in this order."""
-    degrees = degrees_in(list(images))
-    if degrees is None or sorted(degrees) != list(ANGLES):
+    rows = list(images.values())
+    in_order = [rows[place] for place in places_of_angles(list(images))]
+    if len({(row.shape, row.dtype) for row in in_order}) != 1:
         return None
-    if len({(row.shape, row.dtype) for row in images.values()}) > 1:
-        return None
-    named = dict(zip(degrees, images.values()))
-    shape = named[0].shape
+    shape = in_order[0].shape
     if len(shape) == 3 and shape[0] == 3 and shape[2] != 3:
         raise FrameError(
             "type",
             f"arrays of angles {shape} can be three frames or three colors: save (4, H, W, 3) of colors, or "
             "(N, 4, H, W) of frames",
         )
-    return np.stack([named[angle] for angle in ANGLES])
+    return np.stack(in_order)
 
 
 # --------------------------------------------------------------------------------------------------------- pictures

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict, Tuple, Union
 
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.values import sequence
@@ -20,9 +19,7 @@ from polar_pipeline.sensor.frames import FrameError
 CAMERA_FILE = "camera.yaml"
 
 
-def read_picture(
-    path: AnyPath, max_bytes: int = MAX_BYTES, stamp_ns: int = 0, stated: Stated = NOTHING_STATED
-) -> ImageMessage:
+def read_picture(path: AnyPath, max_bytes: int = MAX_BYTES, stated: Stated = NOTHING_STATED) -> ImageMessage:
     """Read the only frame in a file.
 
     The file's name without suffix becomes the frame_id. `max_bytes` limits the file and the image. `stated` is how to
@@ -36,10 +33,10 @@ def read_picture(
     source = FrameSource(FrameFiles(path.stem, (path,)), stated, max_bytes)
     if len(source) > 1:
         raise FrameError("type", f"{path}: {len(source)} frames, where one is expected")
-    return replace(checked_picture(next(source.messages()), path), stamp_ns=stamp_ns)
+    return checked_picture(next(source.messages()), path)
 
 
-def checked_picture(image: object, path: Path) -> ImageMessage:
+def checked_picture(image: Union[ImageMessage, FrameError], path: Path) -> ImageMessage:
     """Return a frame of a file, whose size must be the one that `CAMERA_FILE` beside the file states.
 
     Raises:
@@ -47,7 +44,6 @@ def checked_picture(image: object, path: Path) -> ImageMessage:
     """
     if isinstance(image, FrameError):
         raise image
-    assert isinstance(image, ImageMessage)
     size, stated = (image.width, image.height), _stated_size(path.parent / CAMERA_FILE)
     if stated not in ((), size) and has_mosaic(image.encoding):  # its region and flips would be wrong
         text = "a picture of {}x{} pixels, and {} beside it states {}x{}".format(*size, CAMERA_FILE, *stated)
@@ -61,8 +57,7 @@ def decode_picture(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     Raises:
         FrameError: The bytes are not such a picture (cause `file`), not a raw mosaic (`type`), or too large (`size`).
     """
-    pixels = decode_pixels(data, max_bytes)
-    return to_message(split_frames(pixels, Stated("mosaics")), 0, pixels, max_bytes)
+    return to_message(split_frames(decode_pixels(data, max_bytes), Stated("mosaics")), 0, max_bytes)
 
 
 def read_camera_file(path: Path) -> Dict[str, object]:

@@ -63,6 +63,14 @@ class _Layout(NamedTuple):
         return 2 * self.rows * self.pixels if self.samples in _GROUPS else self.rows * self.row
 
 
+def load_zstandard() -> Any:
+    """Import the library zstandard, which the extra `recordings` brings, or raise ImportError."""
+    with importing():
+        import zstandard
+
+    return zstandard
+
+
 def is_raw_zstd(text: str) -> bool:
     """Return whether the format of a compressed image is `polar_zstd`."""
     return text.rpartition(";")[2].split()[:1] == [TRANSPORT]
@@ -95,10 +103,7 @@ def compress_raw(image: ImageMessage) -> bytes:
         image.is_bigendian,
         *(image.height, image.width, image.step, layout.row, layout.size, len(text)),
     )
-    with importing():
-        import zstandard
-
-    packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+    packer = load_zstandard().ZstdCompressor(level=_LEVEL, write_checksum=True)
     return b"".join((head, text, packer.compress(np.concatenate([body, data[layout.rows * layout.row :]]).data)))
 
 
@@ -141,11 +146,9 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
     """Compress the residuals of some rows, an odd number apart to take every row of a tile; returns the size."""
-    with importing():
-        import zstandard
-
     rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
-    return len(zstandard.ZstdCompressor(level=_LEVEL).compress(_stored(values[rows] - values[rows - distance]).data))
+    packer = load_zstandard().ZstdCompressor(level=_LEVEL)
+    return len(packer.compress(_stored(values[rows] - values[rows - distance]).data))
 
 
 def _stored(residuals: np.ndarray) -> np.ndarray:
@@ -200,9 +203,7 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
 
 def _inflated(data: memoryview, size: int) -> np.ndarray:
     """Decompress a zstd frame, which must state and have this size."""
-    with importing():
-        import zstandard
-
+    zstandard = load_zstandard()
     try:
         stated = zstandard.frame_content_size(data)
         if stated != size:

@@ -27,10 +27,7 @@ class Sink:
 
     def write(self, topic: str, message_type: str, stamp_ns: int, cdr: Cdr) -> None:
         """Add a serialized message of type `message_type`; the stamp is its time in the recording."""
-        channel = self._numbers.get((topic, message_type))
-        if channel is None:
-            channel = self.add_channel(topic, "cdr", Schema(0, b"", "", message_type), {"offered_qos_profiles": ""})
-            self._numbers[topic, message_type] = channel
+        channel = self.add_channel(topic, "cdr", Schema(0, b"", "", message_type), {"offered_qos_profiles": ""})
         # the writer also takes a view, which copies nothing
         self.writer.add_message(channel, stamp_ns, cast("bytes", cdr), stamp_ns)
 

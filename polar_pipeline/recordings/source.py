@@ -25,7 +25,7 @@ from typing import (
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import AnyPath, as_path
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import described, printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options.topics import camera_info_beside, own_outputs
 from polar_pipeline.quality.frame_checks import log_warnings
@@ -34,11 +34,11 @@ from polar_pipeline.recordings.angle_files import frame_files, is_pattern, pictu
 from polar_pipeline.recordings.bag_names import BAG_METADATA, bag_files, is_bag_file, is_zstd, plain_name
 from polar_pipeline.recordings.compressed import ZSTD_MAGIC, decompress_image
 from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
-from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, check_size, described, reading
+from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, check_size, reading
 from polar_pipeline.recordings.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
 from polar_pipeline.recordings.pixel_files import FrameSource
 from polar_pipeline.recordings.rawpicture import checked_picture
-from polar_pipeline.recordings.rawzstd import TRANSPORT
+from polar_pipeline.recordings.rawzstd import TRANSPORT, load_zstandard
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 
@@ -54,8 +54,6 @@ IMAGES = (IMAGE, COMPRESSED)
 DEFAULT_RATE = 24.0
 #: Lowest and highest rate of a folder.
 RATES = (1e-3, 1e6)
-#: End in nanoseconds of the times that a message's stamp can hold, whose seconds are a signed 32-bit integer.
-_STAMP_END_NS = 2**31 * 1_000_000_000
 #: Name of the metadata that this package writes at the beginning of a recording.
 METADATA = "polar_pipeline"
 #: Maximum number of topics that an error lists.
@@ -86,9 +84,9 @@ class Recorded:
             image = messages.decode_image(self.message())
         else:
             image = decompress_image(self.message(), self.max_bytes)
-        if 0 < image.stamp_ns < _STAMP_END_NS:
+        if 0 < image.stamp_ns <= messages.LAST_STAMP:
             return image
-        if not 0 <= self.time_ns < _STAMP_END_NS:
+        if not 0 <= self.time_ns <= messages.LAST_STAMP:
             raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
         return replace(image, stamp_ns=self.time_ns)
 
@@ -118,9 +116,7 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != ZSTD_MAGIC:  # else a recorder compressed it; CDR begins with 0
             return self.data
-        with importing():
-            import zstandard
-
+        zstandard = load_zstandard()
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
             return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
@@ -199,8 +195,8 @@ def open_source(
                     raise SourceError(f"{path} states what its images are: --content, --raw and the like are for files")
                 recording = stack.enter_context(open_recording(path, max_bytes, allow_truncated))
                 key = choose_topic(path, recording, topic)
-                info_key = _camera_info_topic(recording, key)
-                first_info = _first_camera_info(recording, info_key, max_bytes)
+                info_key = _camera_info_topic(recording, key, max_bytes)
+                first_info = _first_message(recording, info_key, max_bytes) if info_key else None
                 rows = recording.messages([key, info_key] if info_key else [key])
                 recorded = (Recorded(time_ns, message_type, data, max_bytes) for message_type, time_ns, data in rows)
                 records = _with_camera_infos(recorded, first_info)
@@ -362,7 +358,7 @@ def _loads(source: FrameSource) -> Iterator[Callable[[], ImageMessage]]:
 # ---------------------------------------------------------------------------------------------------- lens calibrations
 
 
-def _camera_info_topic(recording: Bag, key: Key) -> Optional[Key]:
+def _camera_info_topic(recording: Bag, key: Key, max_bytes: int) -> Optional[Key]:
     """Choose the topic of the lens calibration of images on a topic; None if there is none.
 
     It is the one beside the topic, or the only one of the images' `frame_id`: others are of another camera.
@@ -380,7 +376,9 @@ def _camera_info_topic(recording: Bag, key: Key) -> Optional[Key]:
     if len(infos) != 1:
         return None
     info_key = (infos[0], CAMERA_INFO)
-    frame_id, other = (_first_frame_id(recording, each).lstrip("/") for each in (key, info_key))
+    image, info = (_first_message(recording, each, max_bytes) for each in (key, info_key))
+    frame_id = messages.decode_image(image).frame_id.lstrip("/") if image else ""
+    other = messages.decode_camera_info(info).frame_id.lstrip("/") if info else ""
     is_only = sum(message_type in IMAGES and topic not in outputs for topic, message_type in recording.topics) == 1
     if frame_id == other and (frame_id or is_only):
         return info_key
@@ -389,17 +387,9 @@ def _camera_info_topic(recording: Bag, key: Key) -> Optional[Key]:
     return None
 
 
-def _first_frame_id(recording: Bag, key: Key) -> str:
-    """Return the `frame_id` of the first message on a topic that can be read; "" without one."""
+def _first_message(recording: Bag, key: Key, max_bytes: int) -> Optional[bytes]:
+    """Return the first image or lens calibration on a topic that can be decoded, as `Recorded.cdr`; or None."""
     for message_type, time_ns, data in recording.messages([key]):
-        with suppress(FrameError):
-            return messages.peek_frame_id(Recorded(time_ns, message_type, data).cdr())
-    return ""
-
-
-def _first_camera_info(recording: Bag, key: Optional[Key], max_bytes: int) -> Optional[bytes]:
-    """Return the first message on a topic of lens calibrations that can be decoded; None without one."""
-    for message_type, time_ns, data in recording.messages([key]) if key else ():
         with suppress(FrameError):
             return Recorded(time_ns, message_type, data, max_bytes).cdr()
     return None

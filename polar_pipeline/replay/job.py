@@ -7,7 +7,7 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison,
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.results import as_json, as_junit
 from polar_pipeline.replay.run import Summary, replay
-
-if TYPE_CHECKING:  # needs the extra `recordings`
-    pass
 
 _LOG = logging.getLogger(__name__)
 #: (records, number of records) -> the records, to show progress.
@@ -85,9 +82,8 @@ def process_recording(
 
             sink = outputs.enter_context(open_sink(job.products, metadata(options), job.force))
         total = source.total
-        records = watch(source.records, total)
         summary = replay(
-            records,
+            watch(source.records, total),
             total,
             pipeline,
             sink,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import described, quoted
 from polar_pipeline.recordings.angle_files import SUFFIXES
 from polar_pipeline.recordings.bag_names import BAG_METADATA
-from polar_pipeline.recordings.limits import SourceError, described
+from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 
 #: Pattern of the end of the name of a file of a recording.

@@ -21,10 +21,10 @@ from distributed import Worker, get_worker
 
 from polar_pipeline._util.files import discard_folder, replacing_folder
 from polar_pipeline._util.malloc import keep_freed_memory, use_one_heap
-from polar_pipeline._util.text import failure
+from polar_pipeline._util.text import described, failure
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, with_recorded_state
 from polar_pipeline.quality import frame_checks
-from polar_pipeline.recordings.limits import SourceError, described
+from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.job import Job, metadata, process_recording
