@@ -18,9 +18,9 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
 from polar_pipeline._util.errors import errors_as
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import SHOWN_REASON, printable, quoted
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, JUDGING, CameraSettings
-from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.parameters import PARAMETERS, Settings, check_parameter, make_settings
 from polar_pipeline.live.pipelines import Fallback
 from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, params_files
@@ -133,7 +133,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         if wrong:
             raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
         if foreign:
-            names = printable(", ".join(foreign), MAX_REASON)
+            names = printable(", ".join(foreign), SHOWN_REASON)
             self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
         with self._changing:
             if self._wrong_values:
@@ -179,7 +179,7 @@ class ParameterNode(Node):  # type: ignore[misc]
                 changes = filter(None, map(self._converted, parameter_list))
                 result = self._change({change.name: change for change in changes})
             except (ValueError, RuntimeError, ParameterException) as err:
-                result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
+                result = SetParametersResult(successful=False, reason=printable(str(err), SHOWN_REASON))
             except Exception as err:  # noqa: BLE001 - the request must be answered
                 self.refuse_error(err)
                 result = SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
@@ -229,7 +229,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         """Keep changes for later, in the place of those that were held back before."""
         self._held_back = changes
         values = ", ".join(f"{name}={quoted(change.value)}" for name, change in changes.items())
-        self.contradiction = printable(f"held back until they fit: {values}; {reason}", MAX_REASON) if changes else ""
+        self.contradiction = printable(f"held back until they fit: {values}; {reason}", SHOWN_REASON) if changes else ""
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, and return them as it has them; `ParameterNode` has no camera."""
