@@ -141,7 +141,6 @@ class Pipeline:
         self.options = make_options(*first, **others)
         self._guard = UseGuard()
         self._has_warned = False
-        self._takes_reference = self.options.ssim_mode == "reference"
         self._made: Optional[Backend] = _make_backend(self.options)
         self._of_parent: Optional[Backend] = None
         _PIPELINES.add(self)
@@ -279,8 +278,7 @@ class Pipeline:
         """
         start = time.perf_counter()
         frames = self._frames(raw)
-        if reference is not None or self._takes_reference:
-            check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
+        check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
         seconds = time.perf_counter() - start
         with self._guard:
             if _is_batch(raw):
