@@ -112,6 +112,11 @@ def remedy(error: Exception) -> str:
     return ""
 
 
+def with_remedy(error: Exception) -> str:
+    """Return the text of an error, and for a failed import the command that repairs it."""
+    return "; ".join(filter(None, (str(error), remedy(error))))
+
+
 def _cuda_command() -> str:
     """Return the command that installs the libraries that CuPy loads."""
     if is_jetson():
