@@ -59,9 +59,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
 
-#: Value of a saturated pixel in frames of bytes.
-_BYTE_MAX = 255
-
 
 class SupportsFrame(Protocol):
     """A frame of a file or recording, as `polar_pipeline.read_frames` yields it."""
@@ -144,19 +141,16 @@ class Pipeline:
         self.options = make_options(*first, **others)
         self._guard = UseGuard()
         self._has_warned = False
-        self._takes_reference = self.options.ssim_mode == "reference"
-        self._valid: Optional[Tuple[np.dtype, Tuple[int, ...]]] = (
-            None  # type and shape of frames of bytes that are valid
-        )
-        self._backend = _make_backend(self.options)
+        self._made: Optional[Backend] = _make_backend(self.options)
+        self._of_parent: Optional[Backend] = None
         _PIPELINES.add(self)
 
-    def __getattr__(self, name: str) -> Any:
-        """Make the backend of a process that was just forked, when it is first needed."""
-        if name != "_backend":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._backend = _make_backend(self.options)
-        return self._backend
+    @property
+    def _backend(self) -> Backend:
+        """The backend; a process that was just forked makes its own when it is first needed."""
+        if self._made is None:
+            self._made = _make_backend(self.options)
+        return self._made
 
     def _begin_after_fork(self) -> None:
         """Forget the lock and the backend of the parent, whose threads and GPU a fork does not have.
@@ -164,7 +158,7 @@ class Pipeline:
         The backend is kept: releasing it would release the parent's memory on the GPU.
         """
         self._guard = UseGuard(self._guard.is_closed)
-        self._of_parent = self.__dict__.pop("_backend", None)
+        self._of_parent, self._made = self._made, None
 
     def __reduce__(self) -> Tuple[Any, ...]:
         arguments: Dict[str, Any] = self.options.arguments()
@@ -177,7 +171,7 @@ class Pipeline:
         self.close()
 
     def __repr__(self) -> str:
-        options, backend = self.options, self.__dict__.get("_backend")
+        options, backend = self.options, self._made
         values = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
         if backend is not None:  # not yet in a process that was just forked
             values["device"] = backend.device
@@ -283,17 +277,11 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        if type(raw) is np.ndarray and (raw.dtype, raw.shape) == self._valid:
-            frames: List[Any] = [RawFrame(raw, _BYTE_MAX)]
-            is_batch = False
-        else:
-            frames = self._frames(raw)
-            is_batch = _is_batch(raw)
-        if reference is not None or self._takes_reference:
-            check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
+        frames = self._frames(raw)
+        check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
         seconds = time.perf_counter() - start
         with self._guard:
-            if is_batch:
+            if _is_batch(raw):
                 finish: Callable[[], Result] = partial(_compute_batch, self._backend, frames, reference)
             else:
                 finish = self._backend.submit(frames[0], reference)
@@ -327,8 +315,6 @@ class Pipeline:
         mosaics = _mosaics(raw, self.options) if _is_batch(raw) else [raw]
         frames = [input_frame(mosaic, self.options) for mosaic in mosaics]
         self.output_size(frames[0].shape)  # refuses frames of which a geometry leaves nothing
-        if type(raw) is np.ndarray and raw.dtype == np.uint8 and raw.ndim == 2:
-            self._valid = (raw.dtype, raw.shape)
         if not self._has_warned and (has_stated or (isinstance(raw, np.ndarray) and raw.dtype != np.uint8)):
             rows = [row for frame in frames for row in bit_warnings(frame, self.options.bit_depth)]
             texts = {row.text for row in (*stated, *rows)}
@@ -368,9 +354,8 @@ class Pipeline:
         if self._guard.is_closed:
             return
         with self._guard:
-            backend = self.__dict__.get("_backend")
-            if backend is not None:  # a process that was just forked has nothing to release
-                backend.close()
+            if self._made is not None:  # a process that was just forked has nothing to release
+                self._made.close()
             self._guard.is_closed = True
 
 

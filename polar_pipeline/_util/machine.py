@@ -13,6 +13,8 @@ from typing import Dict, Iterator, Optional, Tuple
 #: Folder below which files of the machine are read; tests put another one here.
 ROOT = Path("/")
 
+#: Bytes of a socket's buffer (net.core.rmem_max) for frames, as the guides recommend.
+SOCKET_BUFFER = 67108864
 #: Import errors of modules that were compiled for another NumPy.
 _BUILT_FOR_ANOTHER = re.compile(
     r"multiarray failed to import|_ARRAY_API not found|numpy\.\w+ size changed|compiled (using|against).*numpy"
@@ -108,6 +110,11 @@ def remedy(error: Exception) -> str:
     if _CUDA_LIBRARY.search(str(error)):
         return f"libraries of CUDA are missing: {_cuda_command()}"
     return ""
+
+
+def with_remedy(error: Exception) -> str:
+    """Return the text of an error, and for a failed import the command that repairs it."""
+    return "; ".join(filter(None, (str(error), remedy(error))))
 
 
 def _cuda_command() -> str:

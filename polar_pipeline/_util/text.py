@@ -14,7 +14,7 @@ from typing import Iterable
 
 #: Characters of foreign text that are shown.
 SHOWN = 200
-#: Characters of the reason of a failure, which may name files.
+#: Characters of the reason of a failure, which may name files or list what is allowed.
 SHOWN_REASON = 1000
 #: Characters of the longest word that is compared with others, which takes time of the square of its length.
 _LONGEST_WORD = 64
@@ -30,11 +30,9 @@ def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
         limit: Characters that are shown, those of escapes included.
         keep: Control characters that stay as they are.
     """
-    escaped = text[:limit]
-    if not escaped.isprintable():
-        escaped = "".join(
-            char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in escaped
-        )
+    escaped = "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text[:limit]
+    )
     return _cut(escaped, limit, text)
 
 

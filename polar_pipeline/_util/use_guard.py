@@ -31,8 +31,7 @@ class UseGuard:
         Raises:
             RuntimeError: Another thread uses the pipeline, or it is closed.
         """
-        if self.is_closed:
-            self.check()
+        self.check()
         if not self._lock.acquire(False):
             raise RuntimeError("a pipeline serves one thread at a time: make one for each thread")
 

@@ -56,8 +56,6 @@ def whole_number(name: str, value: object, low: float = -math.inf, high: float =
     Raises:
         ValueError: The value is not a whole number, or out of range.
     """
-    if type(value) is int and low <= value <= high:  # as of every frame
-        return value
     size = real(name, value)
     if not (isinstance(value, Integral) or size % 1 == 0):  # of NaN and infinity it is NaN
         raise ValueError(f"{name} must be a whole number, got {quoted(value)}")

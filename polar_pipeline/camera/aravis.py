@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
+from polar_pipeline._util.machine import SOCKET_BUFFER
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.sensor.frames import FrameError
 
@@ -118,8 +119,6 @@ _FLOAT, _INTEGER = ("float", "integer"), ("integer", "float")  # some cameras ha
 _CHUNKS = {"ExposureTime": _FLOAT, "Gain": _FLOAT, "Timestamp": _INTEGER, "FrameID": _INTEGER}
 #: Buffers that wait for frames: a fixed number, and in addition the frames of some seconds, up to some bytes.
 BUFFERS, BUFFERED_SECONDS, _BUFFERED_BYTES = 10, 0.1, 1 << 28
-#: Bytes of the socket's buffer, of which the system gives at most net.core.rmem_max; Aravis itself asks for none.
-SOCKET_BUFFER = 33554432
 
 
 class CameraError(RuntimeError):
@@ -497,6 +496,7 @@ class CameraDevice:
             raise CameraError("a stream cannot be opened: memory or a free UDP port is missing")
         self._stream = stream
         if self.is_gige:
+            # the system gives at most net.core.rmem_max; Aravis itself asks for none
             self._call("g_object_set", stream, "socket-buffer-size", SOCKET_BUFFER, None)
         more = min(int(BUFFERED_SECONDS * rate), _BUFFERED_BYTES // max(self._size, 1))
         for _ in range(BUFFERS + more):

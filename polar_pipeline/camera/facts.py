@@ -72,9 +72,9 @@ class CameraFacts:
     size: Tuple[int, int]
     roi_offset: Tuple[int, int]
     flip: Tuple[bool, bool]
-    gain_db: Optional[float]
-    exposure_us: float
-    temperature: Optional[float]
+    gain_db: Optional[float] = None
+    exposure_us: float = 0.0
+    temperature: Optional[float] = None
     gamma: float = 1.0
     lut: bool = False
     black_level: Optional[float] = None
@@ -264,9 +264,6 @@ def read_facts(device: CameraDevice) -> CameraFacts:
         size=(width, height),
         roi_offset=offset,
         flip=(flip[0], flip[1]),
-        gain_db=None,
-        exposure_us=0.0,
-        temperature=None,
         gamma=gamma,
         lut=lut,
         black_level=read_number(device, _BLACK_LEVEL),

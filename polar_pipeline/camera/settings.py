@@ -222,41 +222,35 @@ def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, valu
     device.set(feature.name, feature.invert(value))
 
 
-def _write_exposure(device: CameraDevice, new: CameraSettings) -> None:
-    if new.exposure_us:
+def _write_start(device: CameraDevice, new: CameraSettings) -> None:
+    """Write the exposure time that an automatic exposure begins with."""
+    if new.exposure_us and new.exposure_auto != "off":
         if device.has("ExposureAuto"):
             device.set("ExposureAuto", "Off")  # the time can be written only then
         _write_number(device, EXPOSURE, "exposure_us", new.exposure_us)
 
 
-def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
-    is_camera = new.exposure_auto == "camera"
-    if not device.has("ExposureAuto"):
-        if is_camera:
-            raise CameraError("camera.exposure_auto cannot be 'camera': the camera has no ExposureAuto")
-    elif new.exposure_auto != "off" or new.exposure_us:
-        device.set("ExposureAuto", "Continuous" if is_camera else "Off")
-    if new.exposure_auto == "polarization":
+def _write_exposure(device: CameraDevice, new: CameraSettings) -> None:
+    """Write the automatic exposure or the time; of two by turns both, so that both are checked, the longer one last."""
+    mode, has_auto = new.exposure_auto, device.has("ExposureAuto")
+    if mode == "camera" and not has_auto:
+        raise CameraError("camera.exposure_auto cannot be 'camera': the camera has no ExposureAuto")
+    if has_auto and (mode != "off" or new.exposure_us or new.hdr_ratio > 1):
+        device.set("ExposureAuto", "Continuous" if mode == "camera" else "Off")
+    if mode == "polarization":
         if find_number(device, EXPOSURE) is None:
             raise CameraError(f"camera.exposure_auto cannot be 'polarization': the camera has no {EXPOSURE[0]}")
         enable = first_of(device, GAMMA_ENABLE)
         if enable:
             device.set(enable, False)
-
-
-def _write_hdr(device: CameraDevice, new: CameraSettings) -> None:
-    """Write both of two exposures by turns, so that the camera checks them, and the longer one last."""
-    if new.hdr_ratio == 1:  # the other one may be left from before
-        if new.exposure_us and new.exposure_auto == "off":
-            _write_number(device, EXPOSURE, "exposure_us", new.exposure_us)
-        return
-    if new.exposure_auto != "off":
-        raise CameraError(f"camera.hdr_ratio needs camera.exposure_auto off, got {new.exposure_auto}")
-    if device.has("ExposureAuto"):
-        device.set("ExposureAuto", "Off")
-    longer = new.exposure_us or read_number(device, EXPOSURE) or 0.0
-    for exposure_us in (longer / new.hdr_ratio, longer):
-        _write_number(device, EXPOSURE, "exposure_us", exposure_us)
+    if new.hdr_ratio > 1:
+        if mode != "off":
+            raise CameraError(f"camera.hdr_ratio needs camera.exposure_auto off, got {mode}")
+        longer = new.exposure_us or read_number(device, EXPOSURE) or 0.0
+        for exposure_us in (longer / new.hdr_ratio, longer):
+            _write_number(device, EXPOSURE, "exposure_us", exposure_us)
+    elif mode == "off" and new.exposure_us:
+        _write_number(device, EXPOSURE, "exposure_us", new.exposure_us)
 
 
 def _write_gain(device: CameraDevice, new: CameraSettings) -> None:
@@ -324,9 +318,8 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], 
     (("roi",), _write_region, True),
     (("ptp",), _write_ptp, False),
     (("trigger",), _write_trigger, True),
-    (("exposure_us",), _write_exposure, False),
-    (("exposure_us", "exposure_auto"), _write_exposure_auto, False),
-    (("exposure_us", "exposure_auto", "hdr_ratio"), _write_hdr, False),
+    (("exposure_us",), _write_start, False),
+    (("exposure_us", "exposure_auto", "hdr_ratio"), _write_exposure, False),
     (("gain_db",), _write_gain, False),
     (("frame_rate", "trigger"), _write_rate, False),
     (

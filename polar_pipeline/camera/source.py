@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Mapping, Optional,
 
 import numpy as np
 
+from polar_pipeline._util.machine import SOCKET_BUFFER
 from polar_pipeline._util.text import printable
 from polar_pipeline.backends.backend import ALIGNMENT, Buffers, skip_to_alignment
 from polar_pipeline.camera.aravis import (
-    SOCKET_BUFFER,
     CameraDevice,
     CameraError,
     FoundCamera,

@@ -18,6 +18,7 @@ from typing import Any, Iterable, NoReturn, Optional, Sequence, Set
 from polar_pipeline import __version__
 from polar_pipeline._util.errors import lacks_memory
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.machine import with_remedy
 from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.streams import open_standard_streams
 from polar_pipeline._util.text import failure
@@ -165,14 +166,7 @@ def _load(name: str) -> Any:
         with importing():
             return importlib.import_module(f"polar_pipeline.cli.{name}")
     except ImportError as err:
-        sys.exit(f"{_PROGRAM}: {_with_remedy(err)}")
-
-
-def _with_remedy(err: Exception) -> str:
-    """Return the text of an error, and for a failed import the command that helps."""
-    from polar_pipeline._util.machine import remedy
-
-    return "; ".join(filter(None, (str(err), remedy(err))))
+        sys.exit(f"{_PROGRAM}: {with_remedy(err)}")
 
 
 def _show_failure(err: Exception) -> None:
@@ -193,7 +187,7 @@ def _show_failure(err: Exception) -> None:
     if isinstance(err, OSError):
         show_error(f"{_PROGRAM}: {failure(err)}")
     elif isinstance(err, (FailureError, RuntimeError, ImportError, SourceError, FrameError, ScheduleError)):
-        show_error(f"{_PROGRAM}: {_with_remedy(err)}")
+        show_error(f"{_PROGRAM}: {with_remedy(err)}")
     elif lacks_memory(err):
         show_error(f"{_PROGRAM}: not enough memory: {err}")
     elif isinstance(err, (cv2.error, OverflowError)) or (

@@ -9,10 +9,7 @@ from typing import Iterator, Mapping, Sequence, Set
 
 from polar_pipeline._util.errors import errors_as as errors_as
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.text import printable, printable_lines
-
-#: Characters of an error of one line that are shown; it may list what is allowed.
-MAX_SHOWN = 1000
+from polar_pipeline._util.text import SHOWN_REASON, printable, printable_lines
 
 
 class FailureError(Exception):
@@ -38,8 +35,8 @@ def importing_ros(what: str) -> Iterator[None]:
 
 
 def show_error(text: str) -> None:
-    """Print an error to stderr, without control characters; one of a single line is cut to `MAX_SHOWN` characters."""
-    print(printable_lines(text) if "\n" in text else printable(text, MAX_SHOWN), file=sys.stderr)
+    """Print an error to stderr, without control characters; one of a single line is cut to `SHOWN_REASON`."""
+    print(printable_lines(text) if "\n" in text else printable(text, SHOWN_REASON), file=sys.stderr)
 
 
 def show_unusable(rejected: Mapping[str, Sequence[str]]) -> None:

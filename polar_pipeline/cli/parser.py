@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Container, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
-from polar_pipeline._util.text import did_you_mean, printable
-from polar_pipeline.cli.errors import MAX_SHOWN
+from polar_pipeline._util.text import SHOWN_REASON, did_you_mean, printable
 
 #: Argument whose value may be several words.
 _PRODUCTS = "--products"
@@ -44,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and a short message without control characters, and exit with 2."""
-        super().error(printable(message, MAX_SHOWN))
+        super().error(printable(message, SHOWN_REASON))
 
     def parse_known_args(  # type: ignore[override]
         self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None

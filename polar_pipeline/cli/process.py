@@ -26,6 +26,7 @@ from typing import (
     Set,
     Tuple,
     TypeVar,
+    Union,
 )
 
 import numpy as np
@@ -52,7 +53,7 @@ from polar_pipeline.quality.frame_checks import check_frame, log_warnings
 from polar_pipeline.recordings.angle_files import frame_files, is_pattern
 from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import SourceError
-from polar_pipeline.recordings.reader import StoredFrame, stored_frame
+from polar_pipeline.recordings.reader import stored_frame
 from polar_pipeline.recordings.source import DEFAULT_RATE, Recorded, Source, holds_products, open_source
 from polar_pipeline.replay.compare import Golden, open_golden
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
@@ -69,9 +70,8 @@ class _Loaded(NamedTuple):
     """A frame that was read and checked, or why it cannot be used."""
 
     name: str
-    frame: Optional[Frame] = None
+    frame: Union[Frame, FrameError]
     warnings: Tuple[FrameWarning, ...] = ()
-    error: Optional[FrameError] = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,8 +203,8 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
         def results() -> Iterator[Tuple[str, Result]]:
             for row in with_bar(frames, total):
                 try:
-                    if row.error is not None or row.frame is None:
-                        raise row.error or FrameError("file", "no frame")
+                    if isinstance(row.frame, FrameError):
+                        raise row.frame
                     log_warnings(warning for warning in row.warnings if not warned[warning.cause])
                     warned.update(warning.cause for warning in row.warnings)
                     result = pipeline(row.frame)
@@ -254,11 +254,11 @@ def _load(options: Options, is_one_of_many: bool, row: Tuple[Path, Source, int, 
     path, source, index, record = row
     name = path.stem
     try:
-        stored: StoredFrame = stored_frame(path, source, index, record)
+        stored = stored_frame(path, source, index, record)
         name = printable(stored.name) or name
         frame = input_frame(stored.to_frame(options), options)
     except FrameError as err:
-        return _Loaded(name, error=err)
+        return _Loaded(name, err)
     warnings = check_frame(frame, options, stored.warnings).warnings
     if is_one_of_many:
         warnings = tuple(FrameWarning(row.cause, f"{name}: {row.text}") for row in warnings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -59,8 +59,6 @@ class CameraInput:
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
         self._info = _camera_info(now.camera)
-        # region and frame_id of the last frame, and its serialized lens calibration, which changes only with them
-        self._encoded: Tuple[Tuple[object, ...], bytes] = (), b""
         self.name = f"camera {now.camera.source}"
         self.source = CameraSource(now.camera, self.frame_id, self)
 
@@ -75,12 +73,9 @@ class CameraInput:
         """Pass a frame, or a pair, through the gate."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
-        key = (*region, self.frame_id)
-        if key != self._encoded[0]:
-            self._encoded = key, self._encode_info(*region)
         stamp_ns = messages.peek_stamp(cdr) or 0
         before_ns = int(1000 * facts.exposure_us) // 2 if self._settings().camera.stamp == "middle" else 0
-        deliver = partial(self._deliver, cdr, facts, before, self._encoded[1])
+        deliver = partial(self._deliver, cdr, facts, before, self._encode_info(*region))
         self.gate(stamp_ns, stamp_ns - before_ns, arrival, facts, deliver)
 
     def _deliver(self, cdr: Cdr, facts: CameraFacts, before: Optional[CapturedFrame], info: bytes) -> None:

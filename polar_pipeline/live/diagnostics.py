@@ -13,7 +13,7 @@ import numpy as np
 
 from polar_pipeline._util.errors import lacks_memory
 from polar_pipeline._util.stop_flag import StoppedError
-from polar_pipeline._util.text import printable, printable_lines
+from polar_pipeline._util.text import SHOWN_REASON, printable, printable_lines
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.recordings.messages import Status
@@ -34,8 +34,6 @@ SILENCE_LOG_PERIOD = 60.0
 #: Causes that are reported as `refused` because no frame is lost: a parameter, a message that is not a frame, a product
 #: or a recorded frame was refused.
 BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product", "record", "exposure")
-#: Characters of a reason that are logged and reported.
-MAX_REASON = 1000
 #: Seconds of frames that percentiles are taken over, and frames at most: a minute at 136 Hz.
 WINDOW = 60.0
 MAX_FRAMES = 8192
@@ -133,7 +131,7 @@ class Diagnostics:
             reason: Text for log and report; it may quote the message.
             detail: More lines for the log.
         """
-        reason = printable(reason, MAX_REASON)
+        reason = printable(reason, SHOWN_REASON)
         with self._lock:
             key = f"{'refused' if cause in BESIDE_FRAMES else 'dropped'}: {cause}"
             self._counts[key] += 1

@@ -22,7 +22,7 @@ from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
-from polar_pipeline.options.display import DISPLAY_OPTIONS, Display, make_display
+from polar_pipeline.options.display import DISPLAY_OPTIONS, Display
 from polar_pipeline.options.option import CheckedValues, validate
 from polar_pipeline.options.options import GEOMETRY_OPTIONS, combine_options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
@@ -299,7 +299,7 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         options=combine_options(options, attrgetter("parameter")),
         changed_options=changed_options,
         limits=QualityLimits(**values_for(LIMITS)),
-        display=make_display(**values_for(DISPLAY_OPTIONS)),
+        display=Display(**values_for(DISPLAY_OPTIONS)),
         camera=camera,
         **checked(_OWN),
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.machine import remedy
+from polar_pipeline._util.machine import with_remedy
 from polar_pipeline._util.text import failure
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.live.diagnostics import Diagnostics
@@ -133,7 +133,7 @@ class Recorder:
             self._stream = path.open("xb")
             self._path = path
         except ImportError as err:
-            self._end(f"{err}; {remedy(err)}")
+            self._end(with_remedy(err))
         except Exception as err:  # noqa: BLE001 - the request must be answered
             self._end(failure(err))
         return not self._problem, self._problem or str(self._path)

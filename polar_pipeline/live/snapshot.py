@@ -24,7 +24,7 @@ from polar_pipeline import __version__
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.machine import remedy
+from polar_pipeline._util.machine import with_remedy
 from polar_pipeline._util.paths import as_path
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.preset import to_yaml
@@ -172,7 +172,7 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
         with importing():
             from polar_pipeline.recordings.sink import open_sink
     except ImportError as err:
-        raise RuntimeError(f"{err}; {remedy(err)}") from err
+        raise RuntimeError(with_remedy(err)) from err
     try:
         image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
     except FrameError:  # `error.txt` says why

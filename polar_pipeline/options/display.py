@@ -10,14 +10,14 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 import cv2
 import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
-from polar_pipeline.options.option import Option, validate
+from polar_pipeline.options.option import Accepts, declare, declared, validate
 from polar_pipeline.options.products import PRODUCTS
 
 #: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn gray.
@@ -36,19 +36,6 @@ GRAY_SHARE = 0.01
 SAMPLES = 4096
 #: Weight of a frame's own factors in the moving average.
 SMOOTHING = 0.1
-
-
-@dataclass(frozen=True)
-class Display:
-    """Settings of images for viewing. Build it with `make_display`, which validates.
-
-    Attributes:
-        gain: Factor of brightness; None for `auto`.
-        balance: Factors of red, green and blue; None for `auto`.
-    """
-
-    gain: Optional[float] = 1.0
-    balance: Optional[Tuple[float, ...]] = (1.0, 1.0, 1.0)
 
 
 def _gain(name: str, value: object) -> Optional[float]:
@@ -81,32 +68,33 @@ def _factors(allowed: str, items: Sequence[object], value: object) -> Tuple[floa
     return tuple(factors)
 
 
-#: Declarations by the name of the field of `Display`.
-DISPLAY_OPTIONS = {
-    "gain": Option(
+@dataclass(frozen=True)
+class Display:
+    """Settings of images for viewing; ValueError if one is not allowed. `auto` is stored as None."""
+
+    gain: Accepts[Union[float, str], Optional[float]] = declare(
         1.0,
         f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
         dynamic=True,
         check=_gain,
-        parameter="display.gain",
-    ),
-    "balance": Option(
+    )
+    balance: Accepts[Union[str, Sequence[float]], Optional[Tuple[float, ...]]] = declare(
         "none",
         "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
         check=_balance,
         parameter="display.white_balance",
-    ),
-}
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in validate(DISPLAY_OPTIONS, vars(self), attrgetter("parameter")).items():
+            object.__setattr__(self, name, value)
 
 
-def make_display(gain: object = 1.0, balance: object = "none") -> Display:
-    """Check settings, and build a `Display`.
-
-    Raises:
-        ValueError: A value is not allowed; the message says what is.
-    """
-    return Display(**validate(DISPLAY_OPTIONS, {"gain": gain, "balance": balance}, attrgetter("parameter")))
+#: Declarations by the name of the field of `Display`.
+DISPLAY_OPTIONS = declared(Display, "display.")
+#: Settings with which pictures are shown as they are.
+_NEUTRAL = Display()
 
 
 def sample_pixels(image: np.ndarray) -> np.ndarray:
@@ -181,7 +169,7 @@ class Viewer:
             image: (h, w) or (h, w, 3) RGB uint8.
             display: The settings.
         """
-        if display == Display():
+        if display == _NEUTRAL:
             return image
         pixels = sample_pixels(image)
         balance: Sequence[float] = (1.0,)

@@ -1,7 +1,7 @@
 """The declaration of an option, and the check of its values.
 
 Options are declared as fields of a dataclass: those of a pipeline in `Options`, those of the live node in `Settings`,
-those of its camera in `CameraSettings`, and the limits of quality in `QualityLimits`.
+those of its camera in `CameraSettings`, the limits of quality in `QualityLimits`, and brightness in `Display`.
 """
 
 from __future__ import annotations

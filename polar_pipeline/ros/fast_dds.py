@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict, Iterator, Optional
 
 from polar_pipeline._util import machine
-from polar_pipeline._util.machine import Check, read_text
+from polar_pipeline._util.machine import SOCKET_BUFFER, Check, read_text
 from polar_pipeline._util.share import share_path
 
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and with a warning
@@ -20,8 +20,6 @@ _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILE
 _COMMAND = 'eval "$(ros2 run polar_pipeline polar-pipeline env)"'
 #: Name of Fast DDS's shared library -> its major version.
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
-#: Bytes that `docs/robot.md` recommends for sockets, for frames from or to other machines.
-_SOCKET_BUFFER = 67108864
 #: Minimum number of processes with a segment in shared memory: a camera driver and the node.
 _MIN_SEGMENTS = 2
 _MIB = 1 << 20
@@ -100,15 +98,15 @@ def memory_checks() -> Iterator[Check]:
     small = {}
     for name in ("net.core.rmem_max", "net.core.wmem_max"):
         value = read_text(f"proc/sys/{name.replace('.', '/')}")
-        if value.isdigit() and int(value) < _SOCKET_BUFFER:
+        if value.isdigit() and int(value) < SOCKET_BUFFER:
             small[name] = value
     if small:
         have = ", ".join(f"{name} is {value}" for name, value in small.items())
-        command = " ".join(f"{name}={_SOCKET_BUFFER}" for name in small)
+        command = " ".join(f"{name}={SOCKET_BUFFER}" for name in small)
         text = f"{have}: too small for frames from or to other machines: sudo sysctl -w {command}"
         yield Check("socket buffers", "optional", text)
     elif read_text("proc/sys/net/core/rmem_max"):
-        yield Check("socket buffers", "ok", f"at least {_SOCKET_BUFFER} bytes")
+        yield Check("socket buffers", "ok", f"at least {SOCKET_BUFFER} bytes")
     else:
         yield Check("socket buffers", "optional", "not visible here: look with sysctl net.core.rmem_max on the host")
     yield from _shared_memory()

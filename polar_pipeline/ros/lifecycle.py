@@ -10,8 +10,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Type
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNodeMixin, TransitionCallbackReturn
 
-from polar_pipeline._util.text import printable
-from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline._util.text import SHOWN_REASON, printable
 from polar_pipeline.ros.node import START_ERRORS, LiveNode
 
 
@@ -22,11 +21,11 @@ def _transition(done: str, step: Callable[[Any], None], expected: Tuple[Type[Exc
         try:
             step(self)
         except expected as err:
-            self.problem = printable(f"cannot be {done}: {err}", MAX_REASON)
+            self.problem = printable(f"cannot be {done}: {err}", SHOWN_REASON)
             self.get_logger().error(self.problem)
             return TransitionCallbackReturn.FAILURE
         except Exception as err:  # noqa: BLE001 - rclpy would not say what it was
-            self.problem = printable(f"cannot be {done}: {type(err).__name__}: {err}", MAX_REASON)
+            self.problem = printable(f"cannot be {done}: {type(err).__name__}: {err}", SHOWN_REASON)
             self.refuse_error(err)
             return TransitionCallbackReturn.ERROR
         self.problem = ""

@@ -20,8 +20,7 @@ from rclpy.utilities import get_rmw_implementation_identifier, remove_ros_args
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
-from polar_pipeline._util.text import printable, printable_lines
-from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline._util.text import SHOWN_REASON, printable, printable_lines
 from polar_pipeline.live.rig import RigSync
 from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.ros.fast_dds import named_profiles, shared_memory_problem
@@ -49,9 +48,9 @@ class _RosHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record; rclpy wants a line of code for each level."""
         if record.levelno < logging.WARNING:
-            get_logger("polar_pipeline").info(printable(record.getMessage(), MAX_REASON))
+            get_logger("polar_pipeline").info(printable(record.getMessage(), SHOWN_REASON))
         else:
-            get_logger("polar_pipeline").warning(printable(record.getMessage(), MAX_REASON))
+            get_logger("polar_pipeline").warning(printable(record.getMessage(), SHOWN_REASON))
 
 
 _ROS_HANDLER = _RosHandler()
@@ -96,7 +95,7 @@ def run(
                 if stop.is_set():  # it was asked to end while it compiled
                     break
                 who = f"{camera.full_name} " if camera else ""
-                get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
+                get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", SHOWN_REASON))
                 return _exit_code(err)
             executor.add_node(nodes[-1])
         gc.freeze()  # a later collection would look at every module, for 35 ms

@@ -18,9 +18,9 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
 from polar_pipeline._util.errors import errors_as
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import SHOWN_REASON, printable, quoted
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, JUDGING, CameraSettings
-from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.parameters import PARAMETERS, Settings, check_parameter, make_settings
 from polar_pipeline.live.pipelines import Fallback
 from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, params_files
@@ -82,7 +82,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         self._changing = threading.RLock()
         self._is_closed = False
         self.settings: Optional[Settings] = None
-        self._held_back: Dict[str, RosParameter] = {}  # changes that contradict other parameters
+        self._held_back: Dict[str, Any] = {}  # values by name that contradict other parameters
         self.contradiction = ""
         self.fallback = Fallback()
         super().__init__("polar_pipeline", **arguments)
@@ -133,7 +133,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         if wrong:
             raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
         if foreign:
-            names = printable(", ".join(foreign), MAX_REASON)
+            names = printable(", ".join(foreign), SHOWN_REASON)
             self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
         with self._changing:
             if self._wrong_values:
@@ -176,10 +176,9 @@ class ParameterNode(Node):  # type: ignore[misc]
             try:
                 if self._is_closed:  # each could take seconds
                     raise ValueError("the node ends")
-                changes = filter(None, map(self._converted, parameter_list))
-                result = self._change({change.name: change for change in changes})
+                result = self._change(dict(filter(None, map(self._converted, parameter_list))))
             except (ValueError, RuntimeError, ParameterException) as err:
-                result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
+                result = SetParametersResult(successful=False, reason=printable(str(err), SHOWN_REASON))
             except Exception as err:  # noqa: BLE001 - the request must be answered
                 self.refuse_error(err)
                 result = SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
@@ -187,7 +186,7 @@ class ParameterNode(Node):  # type: ignore[misc]
             self._diagnostics.refuse("parameter", result.reason)
         return result
 
-    def _change(self, changes: Dict[str, RosParameter]) -> SetParametersResult:
+    def _change(self, changes: Dict[str, Any]) -> SetParametersResult:
         """Set parameters, with those that were held back before if all fit now, or hold the changes back."""
         before = self.settings
         if before is None or not changes:
@@ -195,7 +194,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         pending, failures = {**self._held_back, **changes}, []
         for fitting in [pending, changes] if self._held_back else [changes]:
             try:
-                settings = self._validated({name: change.value for name, change in fitting.items()})
+                settings = self._validated(fitting)
                 break
             except (ValueError, RuntimeError) as err:
                 failures.append(err)
@@ -204,7 +203,7 @@ class ParameterNode(Node):  # type: ignore[misc]
                 raise failures[-1]
             self._hold_back(pending, failures[0])
             return SetParametersResult(successful=True, reason=self.contradiction)
-        later = {name: change for name, change in self._held_back.items() if name not in fitting}
+        later = {name: value for name, value in self._held_back.items() if name not in fitting}
         is_of_camera = (settings.camera, settings.frame_id) != (before.camera, before.frame_id)
         if is_of_camera:
             settings = replace(settings, camera=self.apply_camera(settings))
@@ -217,31 +216,31 @@ class ParameterNode(Node):  # type: ignore[misc]
             self.apply_camera(before)
         return result
 
-    def _set(self, changes: Mapping[str, RosParameter]) -> SetParametersResult:
+    def _set(self, changes: Mapping[str, Any]) -> SetParametersResult:
         """Set parameters of rclpy to values that have been checked."""
-        result = super().set_parameters_atomically(list(changes.values()))
+        result = super().set_parameters_atomically([RosParameter(name, value=value) for name, value in changes.items()])
         if result.successful:
             for name in changes:
                 self._wrong_values.pop(name, None)  # those given at the start
         return result
 
-    def _hold_back(self, changes: Dict[str, RosParameter], reason: object = "") -> None:
+    def _hold_back(self, changes: Dict[str, Any], reason: object = "") -> None:
         """Keep changes for later, in the place of those that were held back before."""
         self._held_back = changes
-        values = ", ".join(f"{name}={quoted(change.value)}" for name, change in changes.items())
-        self.contradiction = printable(f"held back until they fit: {values}; {reason}", MAX_REASON) if changes else ""
+        values = ", ".join(f"{name}={quoted(value)}" for name, value in changes.items())
+        self.contradiction = printable(f"held back until they fit: {values}; {reason}", SHOWN_REASON) if changes else ""
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, and return them as it has them; `ParameterNode` has no camera."""
         return settings.camera
 
-    def _with_camera(self, changes: Mapping[str, RosParameter], actual: CameraSettings) -> Dict[str, RosParameter]:
+    def _with_camera(self, changes: Mapping[str, Any], actual: CameraSettings) -> Dict[str, Any]:
         """Return changes of parameters, and those that set all parameters of the camera to the camera's values."""
         all_changes = dict(changes)
         for field, row in CAMERA_OPTIONS.items():
             name, value = row.parameter, getattr(actual, field)
             if name in all_changes or check_parameter(name, self.get_parameter(name).value) != value:
-                all_changes[name] = RosParameter(name, value=value)
+                all_changes[name] = value
         return all_changes
 
     def show_camera(self, actual: CameraSettings, ranges: Mapping[str, Tuple[float, float]]) -> None:
@@ -256,21 +255,21 @@ class ParameterNode(Node):  # type: ignore[misc]
         if self.settings is not None:
             self.settings = replace(self.settings, camera=actual)
 
-    def _converted(self, change: Any) -> Any:
-        """Convert a change to the type of its parameter; None if the parameter is fixed and keeps its value."""
-        name = change.name
+    def _converted(self, change: Any) -> Optional[Tuple[str, Any]]:
+        """Return the parameter and the value that it stores; None if the parameter is fixed and keeps its value."""
+        name, value = change.name, change.value
         if not self.has_parameter(name):
             raise ValueError(f"{printable(name)} is not a parameter of this node")
         if name in PARAMETERS:
-            change = RosParameter(name, value=check_parameter(name, change.value))
+            value = check_parameter(name, value)
         lacks_camera = name in _NEEDS_CAMERA and not self.get_parameter("camera.source").value
         is_fixed = self.describe_parameter(name).read_only
         if not (is_fixed or lacks_camera):
-            return change
+            return name, value
         now = self.get_parameter(name).value
-        if now != change.value:
+        if now != value:
             when = "at start" if is_fixed else "without a camera of the node's own (camera.source)"
-            raise ValueError(f"{printable(name)} is fixed {when}, to {quoted(now)}; got {quoted(change.value)}")
+            raise ValueError(f"{printable(name)} is fixed {when}, to {quoted(now)}; got {quoted(value)}")
         return None
 
     def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from polar_pipeline import Pipeline
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, make_options
-from polar_pipeline.options.display import make_display
+from polar_pipeline.options.display import Display
 from polar_pipeline.options.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.sensor.encodings import get_format
@@ -85,8 +85,8 @@ TARGETS = [
     Target("sensor", _pipeline),
     *(Target(name, lambda value, name=name: QualityLimits(**{name: value})) for name in LIMITS),
     *(Target(name, lambda value, name=name: make_settings({name: value})) for name in PARAMETERS),
-    Target("display.gain", lambda value: make_display(gain=value)),
-    Target("display.white_balance", lambda value: make_display(balance=value)),
+    Target("display.gain", lambda value: Display(gain=value)),
+    Target("display.white_balance", lambda value: Display(balance=value)),
     Target("tile", parse_tile),
     Target("sensor", get_sensor),
     Target("products", get_products),

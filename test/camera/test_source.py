@@ -21,11 +21,11 @@ from chunk_camera import ChunkCamera
 from fake_camera import SCHEDULED, FakeCamera, loopback_addresses
 from support import wait_for
 
+from polar_pipeline._util.machine import SOCKET_BUFFER
 from polar_pipeline.camera import aravis
 from polar_pipeline.camera import source as source_module
 from polar_pipeline.camera.aravis import (
     BUFFERS,
-    SOCKET_BUFFER,
     CameraDevice,
     CameraError,
     FoundCamera,

@@ -20,7 +20,6 @@ from polar_pipeline.options.display import (
     automatic_gain,
     brighten,
     gray_world,
-    make_display,
     sample_pixels,
     scale,
 )
@@ -29,14 +28,15 @@ from polar_pipeline.options.display import (
 @pytest.mark.parametrize(
     ("gain", "balance", "expected"),
     [
-        (1.0, "none", Display()),
-        ("auto", "auto", Display(None, None)),
-        (2, [2.0, 1, 1.5], Display(2.0, (2.0, 1.0, 1.5))),
-        ("2.5", "2 1 1.5", Display(2.5, (2.0, 1.0, 1.5))),
+        (1.0, "none", (1.0, (1.0, 1.0, 1.0))),
+        ("auto", "auto", (None, None)),
+        (2, [2.0, 1, 1.5], (2.0, (2.0, 1.0, 1.5))),
+        ("2.5", "2 1 1.5", (2.5, (2.0, 1.0, 1.5))),
     ],
 )
-def test_settings(gain: Any, balance: Any, expected: Display) -> None:
-    assert make_display(gain, balance) == expected
+def test_settings(gain: Any, balance: Any, expected: Any) -> None:
+    settings = Display(gain, balance)
+    assert (settings.gain, settings.balance) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_settings(gain: Any, balance: Any, expected: Display) -> None:
 )
 def test_wrong_gain(gain: Any) -> None:
     with pytest.raises(ValueError, match=r"display\.gain must be 'auto' or a number above 0"):
-        make_display(gain)
+        Display(gain)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_wrong_gain(gain: Any) -> None:
 )
 def test_wrong_balance(balance: Any) -> None:
     with pytest.raises(ValueError, match=r"display\.white_balance must be 'none', 'auto' or "):
-        make_display(1.0, balance)
+        Display(1.0, balance)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (24, 32), (300, 200, 3), (1024, 1224), (2048, 2448, 3)])
@@ -118,7 +118,7 @@ def test_scale() -> None:
 
 
 def test_smoothing() -> None:
-    display, viewer = make_display("auto"), Viewer()
+    display, viewer = Display("auto"), Viewer()
 
     def gain(level: int) -> float:
         return float(viewer.show("intensity", np.full((64, 64), level, np.uint8), display)[0, 0]) / level
@@ -132,7 +132,7 @@ def test_smoothing() -> None:
 
 
 def test_the_balance_stays_while_no_pixel_shows_it() -> None:
-    viewer, display = Viewer(), make_display(1, "auto")
+    viewer, display = Viewer(), Display(1, "auto")
     colored, dark = np.tile(np.array([20, 40, 40], np.uint8), (64, 64, 1)), np.full((64, 64, 3), 10, np.uint8)
     np.testing.assert_array_equal(viewer.show("intensity", dark, display), dark)
     np.testing.assert_array_equal(viewer.show("intensity", colored, display)[0, 0], [40, 40, 40])
@@ -141,14 +141,14 @@ def test_the_balance_stays_while_no_pixel_shows_it() -> None:
 
 def test_view_of_a_color_sensor() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
-    shown = Viewer().show("intensity", image, make_display("auto", "auto"))
+    shown = Viewer().show("intensity", image, Display("auto", "auto"))
     np.testing.assert_array_equal(shown, np.full_like(image, 230))
-    by_hand = Viewer().show("intensity", image, make_display(2, [2, 1, 1]))
+    by_hand = Viewer().show("intensity", image, Display(2, [2, 1, 1]))
     np.testing.assert_array_equal(by_hand[0, 0], [80, 80, 60])
 
 
 def test_each_product_follows_itself() -> None:
-    viewer, display = Viewer(), make_display("auto", "auto")
+    viewer, display = Viewer(), Display("auto", "auto")
     dark, bright = (np.full((64, 64, 3), level, np.uint8) for level in (23, 230))
     for _ in range(2):
         assert np.all(viewer.show("polarized", dark, display) == 230)
@@ -159,18 +159,18 @@ def test_a_preview_keeps_its_colors_and_has_one_gain_for_all() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
     image[:, ::4] = (60, 10, 30)
     image[0, 2] = (255, 100, 50)  # one highlight
-    shown = Viewer().show("preview", image, make_display("auto", "auto"))
+    shown = Viewer().show("preview", image, Display("auto", "auto"))
     assert shown[0, :3].tolist() == [[230, 38, 115], [77, 153, 115], [255, 100, 50]]  # times 230 / 60, or 1
 
 
 def test_plain_is_untouched() -> None:
     image = np.zeros((64, 64, 3), np.uint8)
-    assert Viewer().show("preview", image, make_display()) is image
+    assert Viewer().show("preview", image, Display()) is image
 
 
 def test_sequence_does_not_flicker_and_repeats_from_a_reset() -> None:
     rng = np.random.default_rng(1)
-    display, viewer = make_display("auto", "auto"), Viewer()
+    display, viewer = Display("auto", "auto"), Viewer()
     images = [np.tile(rng.integers(30, 100, 3).astype(np.uint8), (64, 64, 1)) for _ in range(20)]
     images += [np.full((64, 64, 3), 23, np.uint8)] * 10
     images[-5] = np.full((64, 64, 3), 200, np.uint8)  # a flash

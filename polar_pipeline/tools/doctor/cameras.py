@@ -6,8 +6,8 @@ import socket
 import sys
 from typing import Iterator, List
 
-from polar_pipeline._util.machine import Check, read_text
-from polar_pipeline.camera.aravis import SOCKET_BUFFER, CameraError, FoundCamera, is_address, is_taken, list_cameras
+from polar_pipeline._util.machine import SOCKET_BUFFER, Check, read_text
+from polar_pipeline.camera.aravis import CameraError, FoundCamera, is_address, is_taken, list_cameras
 
 #: Bytes of a socket buffer that hold a frame.
 _FEWEST_BYTES = 8_000_000

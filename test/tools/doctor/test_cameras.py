@@ -67,7 +67,7 @@ def test_cameras_and_their_network(machine: Path, monkeypatch: pytest.MonkeyPatc
     assert found["camera S1"].text.endswith("at 192.168.1.9: a process controls it")
     assert found["camera buffers"].state == "problem"
     assert found["camera buffers"].text.startswith("net.core.rmem_max is 212992: ")
-    assert found["camera buffers"].text.endswith("sudo sysctl -w net.core.rmem_max=33554432")
+    assert found["camera buffers"].text.endswith("sudo sysctl -w net.core.rmem_max=67108864")
     states = {name: check.state for name, check in found.items() if name.startswith("mtu")}
     assert states == {"mtu of eth0": "optional", "mtu of eth1": "optional", "mtu of eth2": "ok", "mtu of lo": "ok"}
     assert found["mtu of eth1"].text.endswith("sudo ip link set eth1 mtu 9000")
