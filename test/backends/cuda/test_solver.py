@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple, cast
 
 import pytest
-from calibrations import ideal_calibration
+from calibrations import ideal_calibration, lens
 
 from polar_pipeline.backends.backend import ScheduleError
 from polar_pipeline.backends.cuda import launch as launch_module
@@ -198,7 +198,7 @@ DEFAULTS: Dict[str, Tuple[Launch, ...]] = {
     "full": launches(**FULL),
     "full, color": launches(sensor=COLOR, **FULL),
     "bilinear": launches(demosaic="bilinear", **FULL),
-    "rectified": (replace(launches(scale=2)[1], positions=True, scale=1),),  # type: ignore[call-arg]
+    "rectified": launches(rectify=lens((SIZE[1], SIZE[0])))[1:],
     "calibrated": (replace(first(LIVE), calibrated=True),),
 }
 
