@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
 
+#: Value of a saturated pixel in frames of bytes.
+_BYTE_MAX = 255
+
 
 class SupportsFrame(Protocol):
     """A frame of a file or recording, as `polar_pipeline.read_frames` yields it."""
@@ -141,6 +144,8 @@ class Pipeline:
         self.options = make_options(*first, **others)
         self._guard = UseGuard()
         self._has_warned = False
+        self._takes_reference = self.options.ssim_mode == "reference"
+        self._valid: Optional[Tuple[np.dtype, Tuple[int, ...]]] = None  # type and shape of valid frames of bytes
         self._made: Optional[Backend] = _make_backend(self.options)
         self._of_parent: Optional[Backend] = None
         _PIPELINES.add(self)
@@ -277,8 +282,12 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        frames = self._frames(raw)
-        check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
+        if type(raw) is np.ndarray and (raw.dtype, raw.shape) == self._valid:
+            frames: List[Any] = [RawFrame(raw, _BYTE_MAX)]
+        else:
+            frames = self._frames(raw)
+        if reference is not None or self._takes_reference:
+            check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
         seconds = time.perf_counter() - start
         with self._guard:
             if _is_batch(raw):
@@ -315,6 +324,8 @@ class Pipeline:
         mosaics = _mosaics(raw, self.options) if _is_batch(raw) else [raw]
         frames = [input_frame(mosaic, self.options) for mosaic in mosaics]
         self.output_size(frames[0].shape)  # refuses frames of which a geometry leaves nothing
+        if type(raw) is np.ndarray and raw.dtype == np.uint8 and raw.ndim == 2:
+            self._valid = (raw.dtype, raw.shape)
         if not self._has_warned and (has_stated or (isinstance(raw, np.ndarray) and raw.dtype != np.uint8)):
             rows = [row for frame in frames for row in bit_warnings(frame, self.options.bit_depth)]
             texts = {row.text for row in (*stated, *rows)}
