@@ -20,7 +20,6 @@ from polar_pipeline.backends.backend import Buffers
 from polar_pipeline.backends.cpu.arguments import FrameArguments
 from polar_pipeline.backends.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.backends.noise.model import require_one_noise
-from polar_pipeline.backends.reference.operators import run
 from polar_pipeline.backends.result import Result
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
@@ -142,6 +141,8 @@ class CpuBackend:
         return Result(job.out, timings, invalid, job.similarity() if job.compared else None)
 
     def _compute_by_reference(self, raw: RawFrame, options: Options, other: Optional[np.ndarray]) -> Result:
+        from polar_pipeline.backends.reference.operators import run  # here: few frames need it
+
         start = time.perf_counter()
         require_one_noise(options, raw)
         correction = options.correction(raw.shape)

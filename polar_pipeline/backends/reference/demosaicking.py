@@ -359,7 +359,8 @@ def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray:
     """Demosaic an (H, W) mosaic in [0, 1] to the four angle images at the output's resolution."""
-    return demosaic_by(mosaic, *options.method_on(sensor))
+    is_half = options.resolution == "half"
+    return demosaic_by(mosaic, sensor, is_half, options.co_sited, options.interpolation, options.debayer)
 
 
 def demosaic_by(

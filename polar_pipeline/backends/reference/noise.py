@@ -234,7 +234,8 @@ def raw_variances(intensity: np.ndarray, sensor: Sensor, options: Options, full_
 
 def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
     """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
-    gains = impulse_gains(*options.method_on(sensor))
+    is_half = options.resolution == "half"
+    gains = impulse_gains(sensor, is_half, options.co_sited, options.interpolation, options.debayer)
     colors = angles if sensor.is_color else angles[..., np.newaxis]
     height, width = angles.shape[1:3]
     total = np.zeros((height, width, 3, 3))

@@ -235,7 +235,7 @@ def test_without_kernels_an_angle_just_below_pi_is_not_rounded_to_more(
         angles[1:3, 0] = np.nan, 1.0
         return {"value": None, "aolp": angles, "blocks": None, "invalid": (0, 0), "seconds": {}}
 
-    monkeypatch.setattr("polar_pipeline.backends.cpu.backend.run", run)
+    monkeypatch.setattr("polar_pipeline.backends.reference.operators.run", run)
     with Pipeline(backend="cpu", products=("aolp",)) as pipeline:
         image = pipeline(np.zeros((16, 16), np.uint8))["aolp"]
     np.testing.assert_array_equal(image[:, 1:], 0)
