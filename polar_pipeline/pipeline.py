@@ -81,6 +81,9 @@ Raw = Union[np.ndarray, Frame, SupportsFrame]
 
 #: The pipelines of this process.
 _PIPELINES: MutableSet[Pipeline] = WeakSet()
+#: Backends of the processes that this one was forked from. They are kept: releasing one would release the parent's memory
+#: on the GPU.
+_OF_PARENTS: List[Optional[Backend]] = []
 
 
 class Pending(NamedTuple):
@@ -147,7 +150,6 @@ class Pipeline:
         self._takes_reference = self.options.ssim_mode == "reference"
         self._valid: Optional[Tuple[np.dtype, Tuple[int, ...]]] = None  # type and shape of valid frames of bytes
         self._made: Optional[Backend] = _make_backend(self.options)
-        self._of_parent: Optional[Backend] = None
         _PIPELINES.add(self)
 
     @property
@@ -158,12 +160,10 @@ class Pipeline:
         return self._made
 
     def _begin_after_fork(self) -> None:
-        """Forget the lock and the backend of the parent, whose threads and GPU a fork does not have.
-
-        The backend is kept: releasing it would release the parent's memory on the GPU.
-        """
+        """Forget the lock and the backend of the parent, whose threads and GPU a fork does not have."""
         self._guard = UseGuard(self._guard.is_closed)
-        self._of_parent, self._made = self._made, None
+        _OF_PARENTS.append(self._made)
+        self._made = None
 
     def __reduce__(self) -> Tuple[Any, ...]:
         arguments: Dict[str, Any] = self.options.arguments()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import pickle
 import re
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Dict, List, Tuple
@@ -288,6 +290,19 @@ def test_workers_compute_with_a_pipeline_that_was_made_and_used_before(method: s
             for got, expected in zip(pool.map_async(_compute, FRAMES, chunksize=1).get(TIMEOUT), want):
                 assert_same(got, expected)
         assert_same(pipeline(FRAMES[0]), want[0])
+
+
+def test_forks_never_release_the_backends_of_their_parents() -> None:
+    """They would release memory of the parent's GPU: in a fork, in a fork of it, and after the pipeline's end."""
+    pipeline = Pipeline(backend="cpu")
+    backends = [weakref.ref(pipeline._backend)]
+    for _ in range(2):
+        pipeline._begin_after_fork()
+        pipeline(np.zeros((16, 16), np.uint8))
+        backends.append(weakref.ref(pipeline._backend))
+    del pipeline
+    gc.collect()
+    assert [backend() is not None for backend in backends] == [True, True, False]
 
 
 def _use_after_a_fork(pipeline: Pipeline, pending: Pending, answers: Any) -> None:
