@@ -8,6 +8,7 @@ byte.
 from __future__ import annotations
 
 import struct
+from types import ModuleType
 from typing import Any, Dict, NamedTuple, Tuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class _Layout(NamedTuple):
         return 2 * self.rows * self.pixels if self.samples in _GROUPS else self.rows * self.row
 
 
-def load_zstandard() -> Any:
+def load_zstandard() -> ModuleType:
     """Import the library zstandard, which the extra `recordings` brings, or raise ImportError."""
     with importing():
         import zstandard

@@ -6,7 +6,7 @@ format naming convention (PFNC 2.4) and of GigE Vision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Dict, List, Optional, Tuple, Union
 
 import numpy as np
@@ -559,18 +559,19 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """
     if isinstance(raw, PackedFrame):
         return raw
-    frame = raw if isinstance(raw, RawFrame) else RawFrame(raw, full_scale)
-    mosaic = frame.mosaic
-    check_array("raw", mosaic)
-    if mosaic.ndim != 2:
-        raise FrameError("size", f"raw must be (H, W), got shape {quoted(mosaic.shape)}")
-    check_size(*mosaic.shape)
-    mosaic = native_numbers("raw", mosaic)
-    limit = (1 << 8 * mosaic.itemsize) - 1
+    is_split, light, exposures = False, None, None
+    if isinstance(raw, RawFrame):
+        full_scale, is_split, light, exposures = raw.full_scale, raw.is_split, raw.light, raw.exposures
+        raw = raw.mosaic
+    check_array("raw", raw)
+    if raw.ndim != 2:
+        raise FrameError("size", f"raw must be (H, W), got shape {quoted(raw.shape)}")
+    check_size(*raw.shape)
+    raw = native_numbers("raw", raw)
+    limit = (1 << 8 * raw.itemsize) - 1
     try:
-        full_scale = whole_number(f"full_scale of uint{8 * mosaic.itemsize}", frame.full_scale, 0, limit)
+        full_scale = whole_number(f"full_scale of uint{8 * raw.itemsize}", full_scale, 0, limit)
     except ValueError as err:
         raise FrameError("size", str(err)) from None
-    if not full_scale:
-        full_scale = limit if mosaic.dtype == np.uint8 else full_scale_of_bits(used_bits(mosaic))
-    return replace(frame, mosaic=np.asarray(mosaic), full_scale=full_scale)
+    limit = limit if full_scale or raw.dtype == np.uint8 else full_scale_of_bits(used_bits(raw))
+    return RawFrame(np.asarray(raw), full_scale or limit, is_split, light, exposures)
