@@ -275,12 +275,12 @@ class LiveNode(ParameterNode):
         self._newest = image = ReceivedImage(cdr, *now, camera, first)
         for row in (first, image):
             if recording is not None and row is not None:
-                recording.put(row, processor.camera_info)
+                recording.put(row, processor.camera_info_of(row.cdr))
         processor.put(image)
 
     def _on_camera_info(self, cdr: bytes) -> None:
-        if self.processor is not None and self.publisher is not None:
-            self.publisher.camera_info = self.processor.camera_info = cdr
+        if self.processor is not None:
+            self.processor.put_camera_info(cdr)
 
     def _on_reference(self, cdr: bytes) -> None:
         if self.processor is not None:
@@ -371,7 +371,7 @@ class LiveNode(ParameterNode):
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
             parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
-            camera_info, reference = self.processor.camera_info, self.processor.reference
+            camera_info, reference = self.processor.camera_info_of(newest.cdr), self.processor.reference
             settings = self._current_settings()
             if newest.camera is not None:  # replay has no camera
                 with suppress(ValueError):
