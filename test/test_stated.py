@@ -252,7 +252,7 @@ def by_node(rows: Rows, **parameters: Any) -> Outcome:
         engine.subscribe("stokes")
         for _, kind, data in rows:
             if kind == INFO:
-                engine.publisher.camera_info = engine.processor.camera_info = data
+                engine.processor.put_camera_info(data)
             else:
                 engine.feed(data)
         counts = "published", "dropped"

@@ -122,5 +122,5 @@ def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:
         return None
     with errors_as(lambda text: ValueError(f"camera.info_file: {text}")):
         lens = load_lens(settings.info_file)
-    d, k, r, p = (np.array(numbers, np.float64) for numbers in (lens.d, lens.k, lens.r, lens.p))
+    k, d, r, p = (matrix.reshape(-1) for matrix in lens.numbers())
     return CameraInfo(0, "", lens.height, lens.width, lens.model, d, k, r, p)

@@ -39,6 +39,7 @@ class LiveFrame:
         timings: Stage -> seconds; later stages are added as they end.
         age: Seconds from the frame's stamp to its receipt; None if the stamp is of another clock.
         is_restart: Whether the stamp is below that of the previous frame.
+        camera_info: Serialized lens calibration of the frame; None without one.
         pipeline: Pipeline of the frame; None if only lens calibrations or times are published.
         pending: The frame in the pipeline, until its result is taken.
         result: Products of the frame, once they are computed.
@@ -52,6 +53,7 @@ class LiveFrame:
     timings: Dict[str, float]
     age: Optional[float]
     is_restart: bool
+    camera_info: Optional[bytes] = None
     pipeline: Optional[Pipeline] = None
     pending: Optional[Pending] = None
     result: Optional[Result] = None

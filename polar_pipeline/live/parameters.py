@@ -95,6 +95,7 @@ class Settings:
         display: Gain and white balance of the preview and of compressed light.
         camera: Settings of the camera that the node reads itself.
         changed_options: Options that do not have their defaults.
+        lens: Lens calibration that was received with the frame; None if the option `rectify` is not of frames.
     """
 
     options: Options
@@ -167,6 +168,7 @@ class Settings:
     display: Display = Display()
     camera: CameraSettings = CameraSettings()
     changed_options: FrozenSet[str] = frozenset()
+    lens: Optional[LensCalibration] = None
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
         """Select the products that can be computed with these settings."""
@@ -180,7 +182,7 @@ class Settings:
 
     def rectified_by(self, lens: LensCalibration) -> Settings:
         """Return these settings with the lens calibration that was received with the frames."""
-        return replace(self, options=replace(self.options, rectify=lens))
+        return replace(self, options=replace(self.options, rectify=lens), lens=lens)
 
     def of_camera(self, facts: CameraFacts) -> Settings:
         """Return these settings for the frames of a camera: its state replaces options that are not given.

@@ -102,8 +102,9 @@ class PipelineSwitch:
             self._abandon_next()
             self._next, self._next_key = Pipeline(**settings.arguments(products)), key
         if self._active is not None:
-            active = self._active[0]
-            if _can_stand_in(active, self._next, raw) and not self._is_ready(self._next, raw):
+            active, former = self._active
+            has_lens = former.lens == settings.lens  # that of another frame must not stand in
+            if has_lens and _can_stand_in(active, self._next, raw) and not self._is_ready(self._next, raw):
                 return self._active
             self._await_preparation()
             self._replaced.append(active)

@@ -21,9 +21,10 @@ from polar_pipeline.live.parameters import PARAMETERS, check_parameter, is_ros_v
 MAX_NAME = 500
 #: Similarity (difflib's ratio) from which a name counts as a misspelled one of this package.
 _MIN_SIMILARITY = 0.8
-#: Boolean parameters that rclpy gives every node; rclpy also declares parameters below `qos_overrides`.
+#: Boolean parameters that rclpy gives every node.
 _SWITCHES = ("use_sim_time", "start_type_description_service")
-_QOS = "qos_overrides."
+#: Prefix of the QoS of topics, which rclpy declares when it creates them.
+QOS = "qos_overrides."
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -92,7 +93,7 @@ def check_parameters(values: Mapping[str, object]) -> None:
 
 def is_known(name: str) -> bool:
     """Return whether a node of this package has a parameter of this name, including the parameters of rclpy."""
-    return name in PARAMETERS or name in _SWITCHES or name.startswith(_QOS)
+    return name in PARAMETERS or name in _SWITCHES or name.startswith(QOS)
 
 
 def params_files(argv: Sequence[str]) -> List[Path]:
@@ -107,11 +108,13 @@ def params_files(argv: Sequence[str]) -> List[Path]:
     return paths
 
 
-def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tuple[List[str], List[str]]:
+def judge_unknown(
+    names: Iterable[str], node: str, files: Iterable[Path], own_names: Iterable[str] = PARAMETERS
+) -> Tuple[List[str], List[str]]:
     """Sort the unknown parameters given to a node into mistakes and parameters that may be meant for other nodes.
 
     A parameter counts as another node's if a file has it below a pattern such as `/**`, not below this node's name,
-    and it does not resemble any parameter of this package.
+    and it does not resemble any parameter that this node has; its QoS parameters resemble those of its own topics only.
 
     Returns:
         The mistakes, each with the name it was probably meant to be, and the parameters of other nodes.
@@ -125,11 +128,13 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
                     shared.update(values)
                 elif pattern.strip("/") == node.strip("/"):
                     own.update(values)
-    groups = {name.split(".")[0] for name in PARAMETERS if "." in name}
+    own_names = list(own_names)
+    groups = tuple({f"{name.rpartition('.')[0]}." for name in own_names if "." in name})
     wrong, foreign = [], []
     for name in names:
-        close = get_close_matches(name[:MAX_NAME], PARAMETERS, 1, _MIN_SIMILARITY)
-        if name in shared - own and not close and name.split(".")[0] not in groups:
+        close = get_close_matches(name[:MAX_NAME], own_names, 1, _MIN_SIMILARITY)
+        resembles = name.startswith(groups) or (bool(close) and not name.startswith(QOS))
+        if name in shared - own and not resembles:
             foreign.append(name)
         else:
             wrong.append(printable(name) + (f" (perhaps {close[0]})" if close else ""))

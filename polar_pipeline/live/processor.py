@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Callable, Deque, FrozenSet, List, Optional, Tuple, TypeVar
+from typing import Callable, Deque, Dict, FrozenSet, List, Optional, Tuple, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ JUDGED_PRODUCTS = ("dolp", "ssim")
 COUNTING_PRODUCT = "intensity"
 #: Offset of the first byte after the stamp of a lens calibration; the stamp differs from message to message.
 _STAMP_END = 12
+#: Lens calibrations that are kept for frames which are still in a queue: of the node, or of the middleware.
+MAX_INFOS = 32
 #: Seconds that the first frame waits for a lens calibration that is published, as it may state the region.
 INFO_TIMEOUT = 1.0
 
@@ -54,7 +56,7 @@ INFO_TIMEOUT = 1.0
 class FrameProcessor:
     """Worker thread that computes the products of each frame that have subscribers.
 
-    The executor's thread calls `put` and `message_memory`, and sets `reference`, `camera_info` and
+    The executor's thread calls `put`, `put_camera_info` and `message_memory`, and sets `reference` and
     `expects_camera_info`. The main thread calls `warm_up` before `start`, and `close` at the end. The worker runs
     `_work`, alone uses the pipelines, and writes `device` and `failure`, which any thread may read.
 
@@ -97,15 +99,16 @@ class FrameProcessor:
         self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
-        # the newest lens calibration without its stamp, and whether it was read as a lens too
+        self._camera_infos: Dict[int, bytes] = {}  # the last `MAX_INFOS` messages by their stamps
+        # the lens calibration in use without its stamp, and whether it was read as a lens too
         self._info_content: Tuple[bytes, bool] = (b"", False)
-        self._info: Optional[CameraInfo] = None  # the newest lens calibration that can be decoded
+        self._info: Optional[CameraInfo] = None  # the last lens calibration in use that could be decoded
         self._lens: Optional[LensCalibration] = None
         # frames of one camera, or of one region, have the same settings
         self._of_camera = lru_cache(maxsize=1)(Settings.of_camera)
         self._of_region = lru_cache(maxsize=1)(Settings.of_region)
         self._gain_db: Optional[float] = None  # of the settings in use
-        self._last_stamp_ns: Optional[int] = None
+        self._last: Tuple[Optional[int], Optional[bytes]] = None, None  # stamp and lens calibration of the last frame
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
     # ---------------------------------------------------------------------------------------------- the main thread
@@ -158,6 +161,16 @@ class FrameProcessor:
         """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
         return self._memory()
 
+    def put_camera_info(self, cdr: bytes) -> None:
+        """Take a lens calibration: that of the frame with its stamp, and of frames that come with none."""
+        self.camera_info = self._camera_infos[messages.peek_stamp(cdr) or 0] = cdr
+        if len(self._camera_infos) > MAX_INFOS:
+            del self._camera_infos[next(iter(self._camera_infos))]
+
+    def camera_info_of(self, image: messages.Cdr) -> Optional[bytes]:
+        """Return the lens calibration with the stamp of a serialized image, or else the newest; for any thread."""
+        return self._camera_infos.get(messages.peek_stamp(image) or 0, self.camera_info)
+
     def put(self, image: ReceivedImage) -> None:
         """Queue an image; if the queue is full, drop the oldest and count that."""
         with self._change:
@@ -200,7 +213,7 @@ class FrameProcessor:
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
             try:
-                settings = self._settings_in_use(None, "mono8")
+                settings = self._settings_in_use(None, "mono8", self.camera_info)
             except FrameError:  # frames that come in will report it
                 continue
             needed = needed_products(self._publisher.demand(), settings)
@@ -257,11 +270,11 @@ class FrameProcessor:
             self._diagnostics.logger.fatal(f"ends: {reason}")
             self.failure = reason
 
-    def _settings_in_use(self, camera: Optional[CameraFacts], encoding: str) -> Settings:
+    def _settings_in_use(self, camera: Optional[CameraFacts], encoding: str, info: Optional[bytes] = None) -> Settings:
         """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration."""
         settings = self._settings()
         rectifies = settings.options.rectify == FROM_FRAMES
-        self._read_camera_info(rectifies)
+        self._read_camera_info(info, rectifies)
         try:
             if camera is None:
                 settings = self._of_region(settings, self._info, encoding)
@@ -272,9 +285,8 @@ class FrameProcessor:
         settings = self._fallback.settings(settings)
         return settings.rectified_by(self._lens) if rectifies and self._lens is not None else settings
 
-    def _read_camera_info(self, needs_lens: bool) -> None:
-        """Decode the newest lens calibration, unless only its stamp is new."""
-        cdr = self.camera_info
+    def _read_camera_info(self, cdr: Optional[bytes], needs_lens: bool) -> None:
+        """Decode a lens calibration, unless only its stamp is new."""
         if cdr is None:
             return
         content = bytes(cdr[_STAMP_END:]), needs_lens
@@ -313,11 +325,12 @@ class FrameProcessor:
         self._await_camera_info()
         started = time.perf_counter()
         image = messages.decode_image(received.cdr)
-        settings = self._settings_in_use(received.camera, image.encoding)
+        camera_info = self.camera_info_of(received.cdr)
+        settings = self._settings_in_use(received.camera, image.encoding, camera_info)
         before = None if received.before is None else messages.decode_image(received.before.cdr)
         if before is not None:
             image = replace(image, stamp_ns=(before.stamp_ns + image.stamp_ns) // 2)
-        is_restart = self._check_stamp(image)
+        is_restart = self._check_stamp(image, camera_info)
         age = self._diagnostics.record_age((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
         demand = self._publisher.demand()
         needed = needed_products(demand, settings)
@@ -336,16 +349,19 @@ class FrameProcessor:
         if products:  # the former settings are in use while a change is being compiled
             pipeline, settings = self._pipelines.get(settings, products, raw)
         timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
-        frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart, pipeline)
+        frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart, camera_info, pipeline)
         if pipeline is not None:
             frame.pending = pipeline.submit(raw, reference=reference)
             self._memory = message_allocator(pipeline, received.cdr, image.data)
         self._in_progress.append(frame)
         return pipeline is not None and len(self._in_progress) < pipeline.depth
 
-    def _check_stamp(self, image: messages.ImageMessage) -> bool:
-        """Return whether a frame's stamp is below that of the previous frame."""
-        last, self._last_stamp_ns = self._last_stamp_ns, image.stamp_ns
+    def _check_stamp(self, image: messages.ImageMessage, camera_info: Optional[bytes]) -> bool:
+        """Return whether a frame's stamp is below that of the last, whose lens calibration may have come too late."""
+        (last, info), self._last = self._last, (image.stamp_ns, camera_info)
+        own = None if last is None or last == image.stamp_ns else self._camera_infos.get(last)
+        if info is not None and own is not None and own[_STAMP_END:] != info[_STAMP_END:]:
+            self._diagnostics.refuse("camera_info", "it came after the frame of its stamp, and differs from the last")
         if last is None:
             self._diagnostics.logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
         is_restart = last is not None and image.stamp_ns < last  # a bag that loops, a camera that starts again

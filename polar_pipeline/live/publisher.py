@@ -80,8 +80,8 @@ class FramePublisher:
     The worker itself publishes a frame that came in after the previous one was out: it could do nothing else meanwhile,
     and a thread takes a tenth of a millisecond to wake up, and works with cold caches.
 
-    The worker calls `demand` and `submit`; the executor's thread sets `camera_info` and calls `statuses`; the main
-    thread calls `close` when the worker has ended.
+    The worker calls `demand` and `submit`; the executor's thread calls `statuses`; the main thread calls `close` when
+    the worker has ended.
 
     Args:
         topics: Every topic of `OUTPUT_TOPICS` by name.
@@ -89,7 +89,6 @@ class FramePublisher:
         diagnostics: Counts frames and their times, and what could not be published.
 
     Attributes:
-        camera_info: Newest message of topic `camera_info`; None before the first.
         last_frame: Format and products of the last frame, for the diagnostics.
     """
 
@@ -99,7 +98,6 @@ class FramePublisher:
         send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
     ) -> None:
-        self.camera_info: Optional[bytes] = None
         self.last_frame: Dict[str, str] = {}
         self._topics = topics
         self._send = send
@@ -235,7 +233,7 @@ class FramePublisher:
             return []
         options, raw = frame.settings.options, frame.raw
         try:
-            encoded = messages.encode_camera_infos(self.camera_info, options, raw, names, *_header(frame))
+            encoded = messages.encode_camera_infos(frame.camera_info, options, raw, names, *_header(frame))
         except FrameError as err:
             self._diagnostics.refuse("camera_info", str(err))
             return []

@@ -220,6 +220,9 @@ class Recorder:
             if stream is not None and sink is not None and is_sound:
                 sink.writer.finish()  # type: ignore[no-untyped-call]
                 stream.close()
+                if not self._path.exists():  # an open file can be written after that
+                    self._pending_frames = self._frames
+                    raise FileNotFoundError("the file was removed or moved")
         except Exception as err:  # noqa: BLE001
             problem, is_sound = failure(err), False
         if stream is not None:

@@ -189,7 +189,7 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
     The flat block, with its center at column x and row y of the Stokes image, is as bright as the raw frame there.
     """
     is_half = options.resolution == "half"
-    method = (options.sensor, is_half, options.for_frame(frame).co_sited, options.interpolation, options.debayer)
+    method = options.for_frame(frame).method_on(options.sensor)
     variance, covariance = pair_gains(*method, options.ssim_stride)
     exposure, step = 0, 1 if is_half else 2
     if frame.exposures is not None:

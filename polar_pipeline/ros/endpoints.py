@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, ContextManager
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
@@ -22,7 +23,10 @@ from rclpy.qos_overriding_options import QoSOverridingOptions
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
 
+from polar_pipeline._util.errors import errors_as
+from polar_pipeline.live.preset import QOS
 from polar_pipeline.options import topics
+from polar_pipeline.ros.parameters import ParameterNode
 
 try:
     from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
@@ -48,28 +52,39 @@ _QOS_OVERRIDES = QoSOverridingOptions(
 )
 
 
-def create_output(node: Node, message_type: str, name: str) -> Publisher:
-    """Create a publisher of serialized or typed messages."""
-    return node.create_publisher(
-        MESSAGE_CLASSES[message_type],
-        name,
-        copy.copy(_OUTPUT_QOS),  # an override is written into it
-        event_callbacks=PublisherEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
-        qos_overriding_options=_QOS_OVERRIDES,
-    )
+def create_output(node: ParameterNode, message_type: str, name: str) -> Publisher:
+    """Create a publisher of serialized or typed messages; ValueError if its QoS parameters are wrong."""
+    with _naming_overrides(node, name):
+        return node.create_publisher(
+            MESSAGE_CLASSES[message_type],
+            name,
+            copy.copy(_OUTPUT_QOS),  # an override is written into it
+            event_callbacks=PublisherEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
+            qos_overriding_options=_QOS_OVERRIDES,
+        )
 
 
-def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any:
-    """Create a subscription whose callback takes serialized messages."""
-    return node.create_subscription(
-        MESSAGE_CLASSES[message_type],
-        name,
-        callback,
-        copy.copy(_INPUT_QOS),  # an override is written into it
-        raw=True,
-        event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
-        qos_overriding_options=_QOS_OVERRIDES,
-    )
+def create_input(node: ParameterNode, message_type: str, name: str, callback: Any) -> Any:
+    """Create a subscription whose callback takes serialized messages; ValueError if its QoS parameters are wrong."""
+    with _naming_overrides(node, name):
+        return node.create_subscription(
+            MESSAGE_CLASSES[message_type],
+            name,
+            callback,
+            copy.copy(_INPUT_QOS),  # an override is written into it
+            raw=True,
+            event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
+            qos_overriding_options=_QOS_OVERRIDES,
+        )
+
+
+def _naming_overrides(node: ParameterNode, name: str) -> ContextManager[None]:
+    """Turn errors of rcl into a ValueError that names the QoS parameters of a topic, if it was given any."""
+    prefix = f"{QOS}{node.resolve_topic_name(name)}."
+    values = [f"{key}={row.value}" for key, row in node.overrides.items() if key.startswith(prefix)]
+    if not values:
+        return nullcontext()
+    return errors_as(lambda text: ValueError(f"{', '.join(values)}: {text}"), RuntimeError)
 
 
 def find_namesake(node: Node) -> str:
@@ -81,9 +96,14 @@ def find_namesake(node: Node) -> str:
     return f"{nodes} nodes are called {name}: all of them publish, and all take its parameters"
 
 
-def find_mismatch(node: Node, subscription: Any) -> str:
-    """Describe a publisher whose QoS does not fit a subscription's; "" if there is none."""
+def find_mismatch(node: Node, subscription: Any, message_type: str) -> str:
+    """Describe a publisher whose type or QoS does not fit a subscription's; "" if there is none."""
     for publisher in node.get_publishers_info_by_topic(subscription.topic_name):
+        if publisher.topic_type != message_type:
+            is_packed = publisher.topic_type == topics.COMPRESSED
+            help_text = ": name the topic of raw images, or decompress with image_transport's republish" * is_packed
+            sends = f"a publisher on {subscription.topic_name} sends {publisher.topic_type}"
+            return f"{sends}, the node takes {message_type}{help_text}"
         compatibility, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
         if compatibility == QoSCompatibility.ERROR:
             return f"a publisher on {subscription.topic_name} is not heard: {reason}"

@@ -37,9 +37,9 @@ STOP_PERIOD = 0.1
 #: Seconds for which a busy thread of Python keeps the interpreter's lock from threads that wait for it. Python's own
 #: 5 ms would be spent at nearly every step of a frame while the executor's thread checks changes of parameters.
 SWITCH_INTERVAL = 0.0005
-#: Errors of rclpy for invalid ROS arguments: classes, which are not public, and texts of `RuntimeError`.
+#: Errors of rclpy for invalid ROS arguments: classes, which are not public, and the text of `RuntimeError`.
 _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
-_ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
+_ARGUMENT_TEXT = "failed to initialize rcl:"
 
 
 class _RosHandler(logging.Handler):
@@ -125,7 +125,7 @@ def _exit_code(err: Exception) -> int:
     """
     if not isinstance(err, (RuntimeError, MemoryError)):
         return WRONG_USAGE
-    is_of_arguments = type(err).__name__ in _ARGUMENT_ERRORS or any(text in str(err) for text in _ARGUMENT_TEXTS)
+    is_of_arguments = type(err).__name__ in _ARGUMENT_ERRORS or _ARGUMENT_TEXT in str(err)
     return WRONG_USAGE if is_of_arguments else FAILED
 
 

@@ -29,6 +29,7 @@ from polar_pipeline.camera.source import Connection
 from polar_pipeline.live.camera import FRAME_ID, CameraInput
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
+from polar_pipeline.live.preset import QOS
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
@@ -143,6 +144,7 @@ class LiveNode(ParameterNode):
             stack.callback(self.processor.close)
             self.processor.warm_up()
             self._connect(self.processor, stack)
+            self._check_topics()
             self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
         self.state = "active"
@@ -168,6 +170,14 @@ class LiveNode(ParameterNode):
         service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
         stack.callback(self.destroy_service, service)
         stack.callback(self._end_snapshot)
+
+    def _check_topics(self) -> None:
+        """Raise ValueError for an output on the topic of an input or of the camera, and for QoS of no topic."""
+        self.check_qos_overrides()
+        raw_topics = {row.topic_name for row in (*super().subscriptions, *self._camera_outputs.values())}
+        for name, output in self._outputs.items():
+            if output.topic_name in raw_topics:
+                raise ValueError(f"the output {name} cannot be {output.topic_name}, a topic of raw frames or inputs")
 
     def _subscribe_frames(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Take frames and lens calibrations from topics."""
@@ -275,12 +285,12 @@ class LiveNode(ParameterNode):
         self._newest = image = ReceivedImage(cdr, *now, camera, first)
         for row in (first, image):
             if recording is not None and row is not None:
-                recording.put(row, processor.camera_info)
+                recording.put(row, processor.camera_info_of(row.cdr))
         processor.put(image)
 
     def _on_camera_info(self, cdr: bytes) -> None:
-        if self.processor is not None and self.publisher is not None:
-            self.publisher.camera_info = self.processor.camera_info = cdr
+        if self.processor is not None:
+            self.processor.put_camera_info(cdr)
 
     def _on_reference(self, cdr: bytes) -> None:
         if self.processor is not None:
@@ -371,7 +381,7 @@ class LiveNode(ParameterNode):
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
             parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
-            camera_info, reference = self.processor.camera_info, self.processor.reference
+            camera_info, reference = self.processor.camera_info_of(newest.cdr), self.processor.reference
             settings = self._current_settings()
             if newest.camera is not None:  # replay has no camera
                 with suppress(ValueError):
@@ -397,7 +407,7 @@ class LiveNode(ParameterNode):
         if self.processor is None:
             response.message = f"the node is {self.state}"
             return response
-        overrides = (name for name in getattr(self, "_parameter_overrides", {}) if name.startswith("qos_overrides."))
+        overrides = (name for name in self.overrides if name.startswith(QOS) and self.has_parameter(name))
         values = {name: self.get_parameter(name).value for name in (*PARAMETERS, *overrides)}
         folder = self._current_settings().snapshot_folder
         return self._background.submit(self._written, "file", partial(save_parameters, folder, self._name, values))
@@ -449,10 +459,17 @@ class LiveNode(ParameterNode):
         if line is not None:
             origin = self.input_name
             publishers = "" if self.camera else f" has {self.count_publishers(origin)} publishers"
-            self.get_logger().warning(f"{line}; {origin}{publishers}")
+            mismatch = self._find_mismatch()
+            self.get_logger().warning(f"{line}; {origin}{publishers}{f': {mismatch}' * bool(mismatch)}")
         now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
         self._statuses = self._make_statuses()
         self._publish_report(now, *self._statuses)
+
+    def _find_mismatch(self) -> str:
+        """Describe a publisher that the node does not hear, if it receives nothing; "" otherwise."""
+        if self.input is None or self._diagnostics.is_receiving:
+            return ""
+        return find_mismatch(self, self.input, topics.IMAGE)
 
     def _publish_report(self, stamp_ns: int, *statuses: messages.Status) -> None:
         self._report.publish(bytes(messages.encode_diagnostics(stamp_ns, statuses)))
@@ -480,9 +497,7 @@ class LiveNode(ParameterNode):
             "recording": printable(self._recording.describe(), MAX_PATH) if self._recording else "none",
             **publisher.last_frame,
         }
-        receives_nothing = self.input is not None and not self._diagnostics.is_receiving
-        mismatch = find_mismatch(self, self.input) if receives_nothing else ""
-        causes = (find_namesake(self), mismatch, self.fallback.problem(self.settings), self.contradiction)
+        causes = (find_namesake(self), self._find_mismatch(), self.fallback.problem(self.settings), self.contradiction)
         problems = "; ".join(filter(None, causes))
         level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
         statuses = [

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
@@ -23,7 +23,7 @@ from polar_pipeline.camera.settings import CAMERA_OPTIONS, JUDGING, CameraSettin
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.parameters import PARAMETERS, Settings, check_parameter, make_settings
 from polar_pipeline.live.pipelines import Fallback
-from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, params_files
+from polar_pipeline.live.preset import QOS, find_stray, is_known, judge_unknown, params_files
 from polar_pipeline.options import ContradictionError, Option
 from polar_pipeline.pipeline import Pipeline
 
@@ -32,6 +32,8 @@ _OF_CAMERA = tuple(row.parameter for row in CAMERA_OPTIONS.values())
 _NEEDS_CAMERA = tuple(row.parameter for name, row in CAMERA_OPTIONS.items() if name not in JUDGING)
 #: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
 _SLOW = ("calibration", "output.rectify", "frame_id", *_OF_CAMERA)
+#: Types of values in messages.
+_TYPES = tuple(row.value for row in RosParameter.Type)
 
 
 def make_descriptor(row: Option) -> ParameterDescriptor:
@@ -121,24 +123,38 @@ class ParameterNode(Node):  # type: ignore[misc]
 
     def read_settings(self) -> None:
         """Make `settings` of the parameters; raises ValueError for unknown ones, and the errors of `_validated`."""
-        # rclpy has no public call for what is given but not declared, other than to declare all of it
-        overrides = getattr(self, "_parameter_overrides", {})
-        name, files = self.get_fully_qualified_name(), params_files(self._argv)
-        for path in files:
+        for path in params_files(self._argv):
             with suppress(ValueError):  # ROS has read it
-                stray = find_stray(path, name, overrides)
+                stray = find_stray(path, self.get_fully_qualified_name(), self.overrides)
                 if stray:
                     self.get_logger().warning(f"ignored: {stray}")
-        wrong, foreign = judge_unknown([each for each in overrides if not is_known(each)], name, files)
-        if wrong:
-            raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
-        if foreign:
-            names = printable(", ".join(foreign), SHOWN_REASON)
-            self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
+        self._refuse_unknown([name for name in self.overrides if not is_known(name)], PARAMETERS)
         with self._changing:
             if self._wrong_values:
                 raise ValueError("; ".join(self._wrong_values.values()))
             self.settings = self._validated({})
+
+    @property
+    def overrides(self) -> Mapping[str, RosParameter]:
+        """The parameters given at the start; rclpy has no public call for those that are not declared."""
+        return getattr(self, "_parameter_overrides", {})
+
+    def check_qos_overrides(self) -> None:
+        """Raise ValueError for QoS parameters that no topic has, once all topics exist."""
+        own_names = [name for name in self._parameters if name.startswith(QOS)]
+        others = [name for name in self.overrides if name.startswith(QOS) and name not in own_names]
+        # the topic `/clock` exists while `use_sim_time` is set
+        self._refuse_unknown([name for name in others if not name.startswith(f"{QOS}/clock.")], own_names)
+
+    def _refuse_unknown(self, names: Iterable[str], own_names: Iterable[str]) -> None:
+        """Raise ValueError for parameters that this node does not have; warn of those that other nodes may have."""
+        files = params_files(self._argv)
+        wrong, foreign = judge_unknown(names, self.get_fully_qualified_name(), files, own_names)
+        if wrong:
+            raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
+        if foreign:
+            text = printable(", ".join(foreign), SHOWN_REASON)
+            self.get_logger().warning(f"parameters of every node (/**) that this one has not: {text}")
 
     def forget_settings(self) -> None:
         """Release what the parameters stand for, such as a calibration."""
@@ -290,6 +306,9 @@ class ParameterNode(Node):  # type: ignore[misc]
         respond = self.guarded(callback)
 
         def set_parameters(request: Any, response: Any) -> Any:
+            for row in request.parameters:
+                if row.value.type not in _TYPES:  # rclpy would raise; a value that is not set is refused
+                    row.value.type = RosParameter.Type.NOT_SET.value
             is_slow = any(row.name in _SLOW for row in request.parameters)
             if not is_slow and (self._answer is None or self._answer.done()):
                 return respond(request, response)

@@ -99,9 +99,9 @@ def bench() -> Iterator[Bench]:
 
 def published(bench: Bench, info: Any, chosen: Any) -> Tuple[Any, np.ndarray]:
     """The `camera_info` of an output, and for each of its pixels (x, y) of the raw frame that it shows: (h, w, 2)."""
-    bench.publisher.camera_info = encode(info, messages.CAMERA_INFO)
+    topics, cdr = demand("dolp", others=["polarization/camera_info"]), encode(info, messages.CAMERA_INFO)
     for axis in (0, 1):
-        bench.submit(axis, demand("dolp", others=["polarization/camera_info"]), ramp(axis), chosen=chosen)
+        bench.submit(axis, topics, ramp(axis), chosen=chosen, camera_info=cdr)
     wait_for(lambda: len(bench.sender.sent) == 2, "both frames")
     planes = []
     for sent in bench.sender.sent:

@@ -12,10 +12,13 @@ import pytest
 from support import TIMEOUT, wait_for
 
 from polar_pipeline import SENSORS
+from polar_pipeline.geometry.lens import make_lens
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.sensor.frames import FrameError, RawFrame
+
+LENS = make_lens((0, 0), "", (), (60, 0, 31, 0, 60, 24, 0, 0, 1), (0,) * 9, (0,) * 12)
 
 
 class SlowPipeline:
@@ -142,6 +145,7 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
         {"flip": (True, False)},
         {"bit_depth": 12},
         {"ssim_mode": "temporal"},
+        {"rectify": LENS, "lens": LENS},
     ],
 )
 def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[str, Any]) -> None:

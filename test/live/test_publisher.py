@@ -93,6 +93,7 @@ def finished(
     age: Optional[float] = 0.002,
     is_restart: bool = False,
     is_early: bool = False,
+    camera_info: Optional[bytes] = None,
 ) -> LiveFrame:
     """A frame with those of its products that are demanded, which came in now, or before all others."""
     chosen = chosen or settings()
@@ -104,6 +105,7 @@ def finished(
     wanted = {PRODUCT_OF_TOPIC.get(topic) for topic in demand}
     names = tuple(name for name in PRODUCT_TOPICS if name in wanted)
     frame = LiveFrame(received, image, messages.to_raw(image), chosen, demand, {"queue": 0.001}, age, is_restart)
+    frame.camera_info = camera_info
     if names:
         frame.pipeline = Pipeline(**chosen.arguments(names))
         frame.result = frame.pipeline(messages.to_raw(image))
@@ -369,8 +371,7 @@ def calibration(width: int, height: int) -> bytes:
 def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     wanted = demand("dolp", others=["camera_info_out", "quality/camera_info"])
     for stamp, cdr in ((1, None), (2, calibration(48, 32)), (3, calibration(99, 32))):
-        bench.publisher.camera_info = cdr
-        bench.submit(stamp, wanted, chosen=settings(ssim_stride=4))
+        bench.submit(stamp, wanted, chosen=settings(ssim_stride=4), camera_info=cdr)
     without, scaled, misfit = bench.sender.sent
     assert list(without) == list(misfit) == ["polarization/dolp"]
     infos = [messages.decode_camera_info(scaled[topic]) for topic in ("camera_info_out", "quality/camera_info")]
@@ -381,10 +382,10 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
 
 def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> None:
     """The message has half the sensor's pixels each way, and so have the outputs."""
-    bench.publisher.camera_info = calibration(24, 16)
     wanted = demand("dolp", others=["camera_info_out"])
-    bench.submit(1, wanted, np.full((16, 24, 4), 99, np.uint8), chosen=settings(output__scale=2))
-    bench.submit(2, wanted, np.full((16, 24, 4), 99, np.uint8))
+    for stamp, scale in ((1, 2), (2, 1)):
+        angles, chosen = np.full((16, 24, 4), 99, np.uint8), settings(output__scale=scale)
+        bench.submit(stamp, wanted, angles, chosen=chosen, camera_info=calibration(24, 16))
     small, same = (messages.decode_camera_info(sent["camera_info_out"]) for sent in bench.sender.sent)
     assert [(info.width, info.height, info.k[0]) for info in (small, same)] == [(12, 8, 50), (24, 16, 100)]
     assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centers"
@@ -405,8 +406,7 @@ def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> N
     lens = make_lens((32, 48), "plumb_bob", (-0.1, 0.01, 0, 0, 0), k, np.zeros(9), p)
     chosen = settings().rectified_by(lens)
     for stamp, cdr in ((1, None), (2, calibration(99, 32)), (3, b"junk")):
-        bench.publisher.camera_info = cdr
-        bench.submit(stamp, demand("dolp", others=["polarization/camera_info"]), chosen=chosen)
+        bench.submit(stamp, demand("dolp", others=["polarization/camera_info"]), chosen=chosen, camera_info=cdr)
         info = messages.decode_camera_info(bench.sender.sent[-1]["polarization/camera_info"])
         assert (info.width, info.height, info.stamp_ns) == (24, 16, stamp)
         # (x + 1/2) / 2 - 1/2 of the principal point (30, 22)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,14 @@ def test_replay_gets_the_very_frames(run: Any, encoding: str, compress: bool) ->
     assert sorted(rows.values()) == [2, 5], "each lens calibration once"
     r.put(frame(9))  # a camera's thread may be late
     assert r.recording.stop().result(TIMEOUT)[1].endswith("5 frames, 0 dropped")
+
+
+def test_a_file_that_was_removed_meanwhile_is_not_a_success(run: Any) -> None:
+    r = run()
+    r.put(frame(0))
+    r.recording._thread.submit(lambda: shutil.rmtree(str(r.path.parent))).result(TIMEOUT)
+    answer = r.recording.stop().result(TIMEOUT)
+    assert answer == (False, f"{r.path}: 0 frames, 1 dropped; the file was removed or moved")
 
 
 def test_a_slow_writer_loses_frames_by_count_and_never_waits(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

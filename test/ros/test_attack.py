@@ -23,7 +23,7 @@ from rclpy.duration import Duration
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import serialize_message
 from rosbags_messages import decode, encode
-from sensor_msgs.msg import CameraInfo, Image
+from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from services import ask, client_of
 from std_srvs.srv import SetBool, Trigger
 from support import IS_FAST_DDS, ended_afterwards, first_of, wait_for
@@ -137,6 +137,15 @@ def test_a_publisher_that_is_not_heard_is_named(node: Any, peer: drill.Peer) -> 
     node("-p", "qos_overrides./image_raw.subscription.reliability:=reliable")
     namesake = "2 nodes are called /polar_pipeline: all of them publish, and all take its parameters"
     peer.says("pipeline", f"{namesake}; {reason}")
+
+
+def test_a_publisher_of_another_type_is_named(node: Any, peer: drill.Peer) -> None:
+    process = node("-r", "image_raw:=cam/image_raw/compressed")
+    peer.node.create_publisher(CompressedImage, "cam/image_raw/compressed", 1)
+    peer.listen("intensity")
+    types = "sends sensor_msgs/msg/CompressedImage, the node takes sensor_msgs/msg/Image: name the topic of raw images"
+    peer.says("pipeline", f"a publisher on /cam/image_raw/compressed {types}")
+    wait_for(lambda: "has 1 publishers: a publisher on /cam/image_raw/compressed sends" in process.text, "the log")
 
 
 def test_texts_of_megabytes_and_control_characters(node: Any, peer: drill.Peer) -> None:

@@ -25,7 +25,8 @@ rclpy = pytest.importorskip("rclpy")
 
 import drill
 from diagnostic_msgs.msg import DiagnosticArray
-from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterType, ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -356,6 +357,12 @@ def test_what_a_node_has_can_be_set_again(rig: Any) -> None:
     answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request)
     assert [row.reason for row in answer.results if not row.successful] == []
     assert not any(key.startswith("refused") for key in r.report())
+    rows = [
+        ParameterMessage(name=name, value=ParameterValue(type=200)) for name in ("sensor", "use_sim_time", names[-1])
+    ]
+    answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", SetParameters.Request(parameters=rows))
+    assert [row.successful for row in answer.results] == [False, False, False]
+    assert "dropped: internal" not in r.report(), "values of no type"
     unknown = r.node.set_parameters([Parameter("no_such\x1b", value=1)])[0]
     assert unknown.reason == r"no_such\x1b is not a parameter of this node"
 

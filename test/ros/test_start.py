@@ -102,6 +102,10 @@ def test_where_parameters_come_from(tmp_path: Path) -> None:
     assert judge_unknown(["rate", "gain"], "/robot/polar", [path]) == (["gain"], ["rate"])
     assert judge_unknown(["rate", "gain"], "/polar", [path]) == ([], ["rate", "gain"])
     assert judge_unknown(["rate"], "/polar", [tmp_path / "gone.yaml"]) == (["rate"], [])
+    names = [f"qos_overrides./{name}" for name in ("scan.publisher.depth", "dolp.publisher.depht")]
+    path.write_text(f"/**: {{ros__parameters: {{{names[0]}: 1, {names[1]}: 1}}}}\n")
+    own_names = ["qos_overrides./dolp.publisher.depth"]
+    assert judge_unknown(names, "/polar", [path], own_names) == ([f"{names[1]} (perhaps {own_names[0]})"], names[:1])
 
 
 def test_files_for_other_nodes_are_those_that_ros_ignores(tmp_path: Path) -> None:
@@ -144,7 +148,13 @@ def test_what_can_never_work_has_its_own_exit_code(
         (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most quality.ssim_warn"),
         (["--params-file", "gone.yaml"], "gone.yaml"),
         (["-r", "no rule"], "no rule"),
-        (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "maybe"),
+        (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "subscription.reliability=maybe: "),
+        (["-p", "qos_overrides./intensity.publisher.depth:=-1"], "qos_overrides./intensity.publisher.depth=-1: "),
+        (["-p", "qos_overrides./intensty.publisher.depth:=5"], "(perhaps qos_overrides./intensity.publisher.depth)\n"),
+        (["-p", "qos_overrides.image_raw.subscription.depth:=5"], "(perhaps qos_overrides./image_raw.subscription.dep"),
+        (["-p", "qos_overrides./intensity.publisher.deadline:=1"], "called qos_overrides./intensity.publisher.deadl"),
+        (["-r", "intensity:=image_raw"], "the output intensity cannot be /image_raw"),
+        (["-r", "polarization/camera_info:=camera_info"], "the output polarization/camera_info cannot be /camera_info"),
     )
     process = node(*rows[0][0])
     process.assert_end(WRONG_USAGE)
