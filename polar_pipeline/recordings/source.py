@@ -129,14 +129,12 @@ class Source:
     """An open recording, with the topic of its images (the path for a folder) and their number.
 
     The iterator `records` yields them in the order of recording, and raises `SourceError` where the recording is
-    damaged. `camera_info` is the first lens calibration that can be decoded, serialized; None without one. `has_times`
-    is whether stamps mean something: those of files without a rate do not.
+    damaged. `has_times` is whether stamps mean something: those of files without a rate do not.
     """
 
     topic: str
     total: int
     records: Iterator[Recorded]
-    camera_info: Optional[bytes] = None
     has_times: bool = True
 
 
@@ -200,7 +198,7 @@ def open_source(
                 rows = recording.messages([key, info_key] if info_key else [key])
                 recorded = (Recorded(time_ns, message_type, data, max_bytes) for message_type, time_ns, data in rows)
                 records = _with_camera_infos(recorded, first_info)
-                source = Source(key[0], recording.topics[key], records, first_info)
+                source = Source(key[0], recording.topics[key], records)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes, stated)
         with closing(checked(path, source.records)) as records:
@@ -214,11 +212,12 @@ def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
 
 
 def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> Iterator[Recorded]:
-    """Yield the images among images and lens calibrations, each with its calibration; `first` is `Source.camera_info`.
+    """Yield the images among images and lens calibrations, each with its calibration; `first` is the first one.
 
     Drivers publish a calibration before or after its image, with the same stamp: an image waits for the next message.
     """
     waiting: Optional[Recorded] = None
+    states_regions = False
     newest = None if first is None else messages.decode_camera_info(first)
     for record in records:
         if record.message_type != CAMERA_INFO:
@@ -227,10 +226,12 @@ def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> I
             waiting = replace(record, camera_info=newest)
             continue
         try:
-            newest = messages.decode_camera_info(record.message())
+            info = messages.decode_camera_info(record.message())
         except FrameError as err:
             _LOG.warning("camera_info: %s", err)
             continue
+        newest = replace(info, is_whole=states_regions)
+        states_regions |= info.states_region
         if waiting is not None and _stamp(waiting) == newest.stamp_ns:
             waiting = replace(waiting, camera_info=newest)
     if waiting is not None:
@@ -424,13 +425,14 @@ def recorded_metadata(path: Path) -> Dict[str, str]:
 
 
 def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:
-    """Read the first lens calibration of the images on a topic of a recording.
+    """Read the lens calibration of the first image on a topic of a recording.
 
     Raises:
         SourceError: The recording cannot be read, or has no usable lens calibration, or several topics of them.
     """
     with open_source(path, topic, max_bytes=max_bytes) as source:
-        if source.camera_info is None:
+        info = next((record.camera_info for record in source.records), None)
+        if info is None:
             raise SourceError(f"{path} must hold one topic of camera_info, or one beside the images: name a YAML file")
         with errors_as(lambda text: SourceError(f"the lens calibration of {path}: {text}"), FrameError):
-            return messages.lens_of(messages.decode_camera_info(source.camera_info))
+            return replace(messages.lens_of(info), is_recorded=True)
