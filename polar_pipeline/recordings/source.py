@@ -30,7 +30,7 @@ from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options.topics import camera_info_beside, own_outputs
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.angle_files import frame_files, is_pattern, pictures_in
+from polar_pipeline.recordings.angle_files import angle_groups, frame_files, is_pattern, pictures_in
 from polar_pipeline.recordings.bag_names import BAG_METADATA, bag_files, is_bag_file, is_zstd, plain_name
 from polar_pipeline.recordings.compressed import ZSTD_MAGIC, decompress_image
 from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
@@ -275,12 +275,24 @@ def choose_topic(path: Path, recording: Bag, requested: str, message_types: Tupl
         raise SourceError(_explain_topics(path, recording, requested, message_types, images, outputs))
     if own_outputs([name], is_own=True):
         _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(name), path)
+    angles = _angle_topics(images, name) if COMPRESSED in message_types else ""  # for `compress` images are images
+    if angles:
+        _LOG.warning("%s of %s is read as mosaics%s", printable(name), path, angles)
     types = [message_type for (topic, message_type), count in recording.topics.items() if count and topic == name]
     if len(types) > 1:
         types.remove(images[name])
         text = "%s has messages of several types on %s: those of %s are read, not %s"
         _LOG.warning(text, path, printable(name), images[name], ", ".join(map(printable, types)))
     return name, images[name]
+
+
+def _angle_topics(images: Iterable[str], name: str = "") -> str:
+    """Return what an error adds if topics, one of them of this name, are four angle images by their names; else ""."""
+    groups, _ = angle_groups([Path(topic) for topic in images], takes_parts=True)
+    group = next((row.files for row in groups if not name or Path(name) in row.files), ())
+    listed = ", ".join(printable(str(topic)) for topic in group)
+    advice = "are four angle images by their names, which are read from files: save them as pictures of such names"
+    return f"; {listed} {advice}" if group else ""
 
 
 def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
@@ -318,6 +330,7 @@ def _explain_topics(
     text = f"; it has: {', '.join(listed) or 'no messages'}{', ...' if len(rows) > _MAX_LISTED else ''}"
     if foreign:
         text += f"; messages in {printable(', '.join(foreign))} cannot be read: convert them to those of ROS"
+    text += _angle_topics(images)
     if requested:
         return f"{path} has no images on {printable(requested)}{text}"
     return f"{path} must hold one topic of images, or --topic say which{text}"
