@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +31,7 @@ from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options.topics import camera_info_beside, own_outputs
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.angle_files import angle_groups, frame_files, is_pattern, pictures_in
+from polar_pipeline.recordings.angle_files import frame_files, is_pattern, pictures_in
 from polar_pipeline.recordings.bag_names import BAG_METADATA, bag_files, is_bag_file, is_zstd, plain_name
 from polar_pipeline.recordings.compressed import ZSTD_MAGIC, decompress_image
 from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
@@ -41,6 +42,7 @@ from polar_pipeline.recordings.rawpicture import checked_picture
 from polar_pipeline.recordings.rawzstd import TRANSPORT, load_zstandard
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.mosaic import ANGLES
 
 if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
     from polar_pipeline.recordings.bags import Bag, Key
@@ -58,6 +60,8 @@ RATES = (1e-3, 1e6)
 METADATA = "polar_pipeline"
 #: Maximum number of topics that an error lists.
 _MAX_LISTED = 20
+#: A number in a topic's name that can be an angle, and how many of a name are looked at.
+_NUMBER, _MAX_NUMBERS = re.compile("(?<![0-9])[0-9]{1,3}(?![0-9])"), 4
 
 
 @dataclass(frozen=True)
@@ -288,9 +292,14 @@ def choose_topic(path: Path, recording: Bag, requested: str, message_types: Tupl
 
 def _angle_topics(images: Iterable[str], name: str = "") -> str:
     """Return what an error adds if topics, one of them of this name, are four angle images by their names; else ""."""
-    groups, _ = angle_groups([Path(topic) for topic in images], takes_parts=True)
-    group = next((row.files for row in groups if not name or Path(name) in row.files), ())
-    listed = ", ".join(printable(str(topic)) for topic in group)
+    rows: Dict[str, Dict[int, str]] = {}
+    for topic in images:  # names can be long
+        for number in islice(_NUMBER.finditer(topic), _MAX_NUMBERS):
+            around = f"{topic[: number.start()]} {topic[number.end() :]}"
+            rows.setdefault(around, {})[int(number.group())] = topic
+    groups = ([row[angle] for angle in ANGLES] for row in rows.values() if sorted(row) == list(ANGLES))
+    group = next((topics for topics in groups if not name or name in topics), [])
+    listed = ", ".join(map(printable, group))
     advice = "are four angle images by their names, which are read from files: save them as pictures of such names"
     return f"; {listed} {advice}" if group else ""
 

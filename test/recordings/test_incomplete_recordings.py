@@ -331,7 +331,7 @@ def test_topics_of_four_angle_images(names: str, tmp_path: Path, caplog: Any) ->
     path = tmp_path / "in.mcap"
     image = [(1, cdr_image(stamp(0), mosaic(20), "mono8"))]
     text = f"{', '.join(topics)} are four angle images by their names, which are read from files"
-    path.write_bytes(mcap([(topic, IMAGE, "cdr", image) for topic in (*topics, "/other")]))
+    path.write_bytes(mcap([(topic, IMAGE, "cdr", image) for topic in (*topics, "/other", "/1" * 100_000)]))
     with pytest.raises(SourceError, match=text), open_source(path):
         pass
     same(aolp(path, "/other"), [20])
@@ -339,6 +339,10 @@ def test_topics_of_four_angle_images(names: str, tmp_path: Path, caplog: Any) ->
     same(aolp(path, topics[1]), [20])  # they may be four cameras
     (said,) = caplog.messages
     assert said.startswith(f"{topics[1]} of {path} is read as mosaics; {text}")
+    caplog.clear()
+    path.write_bytes(mcap([(topic, IMAGE, "cdr", image) for topic in (*topics, names.format(180))]))
+    same(aolp(path, topics[1]), [20])
+    assert not caplog.messages
 
 
 def test_two_types_on_a_topic(tmp_path: Path, caplog: Any) -> None:
