@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -53,6 +53,7 @@ class LensCalibration:
         k: (9,) camera matrix of the raw image, row by row.
         r: (9,) rotation from the camera to its rectified axes.
         p: (12,) projection onto the rectified image.
+        is_recorded: Whether it came with recorded frames, all of which must have the same one.
     """
 
     height: int
@@ -62,6 +63,7 @@ class LensCalibration:
     k: Tuple[float, ...]
     r: Tuple[float, ...]
     p: Tuple[float, ...]
+    is_recorded: bool = field(default=False, compare=False, repr=False)
 
     def matrix(self, name: str) -> np.ndarray:
         """Return `k` or `r` as (3, 3), or `p` as (3, 4)."""
@@ -106,7 +108,7 @@ def make_lens(
     if not any(matrices["p"]):
         rows = matrices["k"]
         matrices["p"] = (*rows[:3], 0.0, *rows[3:6], 0.0, *rows[6:], 0.0)
-    lens = LensCalibration(size[0], size[1], model, _numbers("d", d, len(d)), **matrices)
+    lens = LensCalibration(*size, model, _numbers("d", d, len(d)), matrices["k"], matrices["r"], matrices["p"])
     for name in ("k", "p"):
         matrix = lens.matrix(name)
         is_camera = matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)

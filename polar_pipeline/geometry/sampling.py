@@ -11,6 +11,7 @@ import numpy as np
 
 from polar_pipeline.geometry.lens import LensCalibration
 from polar_pipeline.geometry.output import Geometry
+from polar_pipeline.sensor.frames import FrameError
 
 #: Positions are multiples of this, in pixels: what rounding adds to whole numbers is gone.
 STEP = 1 / 1024
@@ -67,7 +68,8 @@ def make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
         source: (height, width) of the Stokes image.
 
     Raises:
-        FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
+        FrameError: Nothing is left of it, the region of interest reaches beyond it, or the lens shows none of its
+            pixels (cause `output`).
     """
     sampling = _IN_USE.get((geometry, source))
     if sampling is None:
@@ -94,6 +96,10 @@ def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     x, y, is_inside = (values[1:-1, 1:-1] for values in (x, y, is_inside))
     x, y = (np.rint(values / STEP) * STEP for values in (x, y))
     is_inside &= (x >= 0) & (x <= source[1] - 1) & (y >= 0) & (y <= source[0] - 1)
+    if not is_inside.any():
+        raise FrameError(
+            "output", "the lens calibration shows no pixel of the frame in the rectified output: is it right?"
+        )
     turn = _means(np.exp((-2j if geometry.is_mirrored else 2j) * np.arctan2(across, along)), scale)
     turn /= np.abs(turn)
     outside = (_means(is_inside.astype(np.float32), scale) < 1).astype(np.uint8)

@@ -42,6 +42,13 @@ Record = Union[Tuple[Schema, Channel, Optional[Message]], Attachment, Metadata]
 #: First and last bytes of an mcap file, and compressions of its chunks.
 _MAGIC = b"\x89MCAP0\r\n"
 _COMPRESSIONS = ("", "lz4", "zstd")
+#: Bytes of an mcap file with nothing but its two magics and the footer.
+_SMALLEST = 2 * len(_MAGIC) + 29
+#: What SQLite keeps beside a `.db3` file while it is written, and what is needed to use it.
+_LOGS = {
+    "-wal": "which must be in a folder that you can write to",
+    "-journal": "by which `sqlite3 FILE .tables` restores it",
+}
 #: Maximum number of values in `metadata.yaml`: each file and topic takes some ten.
 _MAX_METADATA = 200_000
 #: A compressed file may take this many times the limit on disk when inflated: files of several gigabytes are common.
@@ -239,7 +246,7 @@ def _is_complete(path: Path, stream: IO[bytes]) -> bool:
         raise SourceError(f"{path} is not an mcap file")
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(len(_MAGIC), end - len(_MAGIC)))
-    is_complete = stream.read() == _MAGIC
+    is_complete = stream.read() == _MAGIC and end >= _SMALLEST
     stream.seek(0)
     return is_complete
 
@@ -394,18 +401,17 @@ def open_recording(path: Path, limit: int, allow_truncated: bool = False) -> Ite
 
 
 def _open_sqlite(path: Path, plain: Path, stack: ExitStack) -> _Sqlite:
-    """Open a `.db3` file, inflated as `plain`, with the write-ahead log in which a killed recorder leaves messages."""
-    has_log = plain.with_name(f"{plain.name}-wal").is_file()
+    """Open a `.db3` file, inflated as `plain`, with the log or journal that a killed recorder leaves."""
+    logs = [f"and its {end} file, {use}, " for end, use in _LOGS.items() if plain.with_name(plain.name + end).is_file()]
     with plain.open("rb") as stream:
         head = stream.read(32)
     page_bytes, pages = struct.unpack(">16xH10xI", head.ljust(32, b"\0"))
     page_bytes = 1 << 16 if page_bytes == 1 else page_bytes
     # SQLite takes zeros for what is missing of the last page
-    if head.startswith(b"SQLite format 3\0") and not has_log and plain.stat().st_size < pages * page_bytes:
+    if head.startswith(b"SQLite format 3\0") and not logs and plain.stat().st_size < pages * page_bytes:
         raise TruncatedFileError(f"{path} was cut off, and cannot be read (`sqlite3 FILE .recover` can repair it)")
-    address = f"{plain.resolve().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}"
-    log = "and its -wal file, which must be in a folder that you can write to, " if has_log else ""
-    with reading(path, f"{log}cannot be read"):
+    address = f"{plain.resolve().as_uri()}?{'mode=ro' if logs else 'immutable=1'}"
+    with reading(path, f"{''.join(logs)}cannot be read"):
         return _Sqlite(path, stack.enter_context(closing(sqlite3.connect(address, uri=True))))
 
 
@@ -443,7 +449,11 @@ class _Folder(Bag):
             names, numbers = (set(parts) for parts in zip(*map(numbered, members)))
             if len(names) > 1 or len(numbers) < len(members):
                 raise SourceError(f"{path} has files of several recordings: name one of them")
-            if listed is not None:
+            order = sorted(numbers)
+            gap = next((f"{a} and {b}" for a, b in zip(order, order[1:]) if b > a + 1), "")
+            if listed is None and gap:
+                remarks.append(f"files are missing between the numbers {gap}")
+            elif listed is not None:
                 remarks.append(f"{BAG_METADATA} lists other files than the folder has, which are read")
         self.topics = Counter()
         cuts = self._read(members, allow_truncated)

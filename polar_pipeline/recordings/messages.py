@@ -10,7 +10,7 @@ import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Dict, Iterable, Iterator, Optional, Sequence, Tuple, cast
+from typing import Dict, Iterable, Iterator, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
@@ -93,6 +93,12 @@ class CameraInfo:
     #: Offset along x and y, height and width of the region of interest; 0 and 0 for the complete frame.
     region: Tuple[int, int, int, int] = (0, 0, 0, 0)
     do_rectify: bool = False
+    is_whole: bool = False  # whether no region means the complete picture: the recording has stated one before
+
+    @property
+    def states_region(self) -> bool:
+        """Whether the region is another one than the complete picture, which drivers also state of parts."""
+        return self.region not in ((0, 0, 0, 0), (0, 0, self.height, self.width))
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,13 @@ def to_raw(message: ImageMessage, options: Optional[Options] = None, camera_info
             option that contradicts the encoding, the calibration or the region.
     """
     options = options or make_options()
+    lens = options.rectify
+    if isinstance(lens, LensCalibration) and lens.is_recorded and (not camera_info or lens_of(camera_info) != lens):
+        raise FrameError(
+            "camera_info",
+            "its lens calibration is not that of the first frame, by which --rectify camera_info rectifies: write its "
+            "own to a file, and name that by --rectify",
+        )
     fmt = get_format(message.encoding, options.bit_depth, options.alignment)
     if fmt.packing == "float":
         return RawFrame.of_light(_stokes_light(message), options.sensor)
@@ -397,8 +410,8 @@ def stated_offset(info: CameraInfo, flip: Tuple[bool, bool], sensor: Sensor) -> 
     The message counts in the picture mirrored by `flip`, (ReverseX, ReverseY). If the message does not state the
     size of the picture, it is that of the sensor.
     """
-    if info.region in ((0, 0, 0, 0), (0, 0, info.height, info.width)):
-        return None
+    if not info.states_region:
+        return (0, 0) if info.is_whole else None
     start, (height, width) = info.region[:2], info.region[2:]
     sizes = (width or info.width, height or info.height)
     stated = (info.width, info.height), sensor.size[::-1]
@@ -432,7 +445,7 @@ def check_region(info: CameraInfo, options: Options, shape: Tuple[int, int], is_
         return
     of = frame_size(info)
     if of not in ((0, 0), shape):
-        if not any(info.region[:2]):
+        if not (any(info.region[:2]) or info.is_whole):
             return  # of other frames: it does not say where this one begins
         raise FrameError(
             "region",
@@ -485,12 +498,17 @@ def transform_camera_info(
 
 
 def encode_camera_infos(
-    cdr: Optional[Cdr], options: Options, frame: Frame, topics: Iterable[str], stamp_ns: int, frame_id: str
+    camera_info: Union[Cdr, CameraInfo, None],
+    options: Options,
+    frame: Frame,
+    topics: Iterable[str],
+    stamp_ns: int,
+    frame_id: str,
 ) -> Dict[str, Cdr]:
     """Serialize the `sensor_msgs/CameraInfo` beside each topic of images; empty without a known calibration.
 
-    `cdr` is the one of the raw frame, None without one. Rectified outputs have that of the option `rectify`. The topics
-    are some of `CAMERA_INFO_TOPICS`.
+    `camera_info` is the one of the raw frame, serialized or not; None without one. Rectified outputs have that of the
+    option `rectify`. The topics are some of `CAMERA_INFO_TOPICS`.
 
     Raises:
         FrameError: The calibration cannot be read, is of frames of another size, or cannot be rotated (causes `cdr`,
@@ -503,10 +521,10 @@ def encode_camera_infos(
         geometry, shape = replace(geometry, step=1), source
     if lens is not None:
         of = (lens.height, lens.width)
-    elif cdr is None or options.rectify == FROM_FRAMES:
+    elif camera_info is None or options.rectify == FROM_FRAMES:
         return {}
     else:
-        info = decode_camera_info(cdr)
+        info = camera_info if isinstance(camera_info, CameraInfo) else decode_camera_info(camera_info)
         of = frame_size(info)
     if of not in ((0, 0), shape):
         raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {shape[1]}x{shape[0]} pixels")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,6 +42,7 @@ from polar_pipeline.recordings.rawpicture import checked_picture
 from polar_pipeline.recordings.rawzstd import TRANSPORT, load_zstandard
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.mosaic import ANGLES
 
 if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
     from polar_pipeline.recordings.bags import Bag, Key
@@ -58,6 +60,8 @@ RATES = (1e-3, 1e6)
 METADATA = "polar_pipeline"
 #: Maximum number of topics that an error lists.
 _MAX_LISTED = 20
+#: A number in a topic's name that can be an angle, and how many of a name are looked at.
+_NUMBER, _MAX_NUMBERS = re.compile("(?<![0-9])[0-9]{1,3}(?![0-9])"), 4
 
 
 @dataclass(frozen=True)
@@ -129,14 +133,12 @@ class Source:
     """An open recording, with the topic of its images (the path for a folder) and their number.
 
     The iterator `records` yields them in the order of recording, and raises `SourceError` where the recording is
-    damaged. `camera_info` is the first lens calibration that can be decoded, serialized; None without one. `has_times`
-    is whether stamps mean something: those of files without a rate do not.
+    damaged. `has_times` is whether stamps mean something: those of files without a rate do not.
     """
 
     topic: str
     total: int
     records: Iterator[Recorded]
-    camera_info: Optional[bytes] = None
     has_times: bool = True
 
 
@@ -200,7 +202,7 @@ def open_source(
                 rows = recording.messages([key, info_key] if info_key else [key])
                 recorded = (Recorded(time_ns, message_type, data, max_bytes) for message_type, time_ns, data in rows)
                 records = _with_camera_infos(recorded, first_info)
-                source = Source(key[0], recording.topics[key], records, first_info)
+                source = Source(key[0], recording.topics[key], records)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes, stated)
         with closing(checked(path, source.records)) as records:
@@ -214,11 +216,12 @@ def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
 
 
 def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> Iterator[Recorded]:
-    """Yield the images among images and lens calibrations, each with its calibration; `first` is `Source.camera_info`.
+    """Yield the images among images and lens calibrations, each with its calibration; `first` is the first one.
 
     Drivers publish a calibration before or after its image, with the same stamp: an image waits for the next message.
     """
     waiting: Optional[Recorded] = None
+    states_regions = False
     newest = None if first is None else messages.decode_camera_info(first)
     for record in records:
         if record.message_type != CAMERA_INFO:
@@ -227,10 +230,12 @@ def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> I
             waiting = replace(record, camera_info=newest)
             continue
         try:
-            newest = messages.decode_camera_info(record.message())
+            info = messages.decode_camera_info(record.message())
         except FrameError as err:
             _LOG.warning("camera_info: %s", err)
             continue
+        newest = replace(info, is_whole=states_regions)
+        states_regions |= info.states_region
         if waiting is not None and _stamp(waiting) == newest.stamp_ns:
             waiting = replace(waiting, camera_info=newest)
     if waiting is not None:
@@ -274,12 +279,29 @@ def choose_topic(path: Path, recording: Bag, requested: str, message_types: Tupl
         raise SourceError(_explain_topics(path, recording, requested, message_types, images, outputs))
     if own_outputs([name], is_own=True):
         _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(name), path)
+    angles = _angle_topics(images, name) if COMPRESSED in message_types else ""  # for `compress` images are images
+    if angles:
+        _LOG.warning("%s of %s is read as mosaics%s", printable(name), path, angles)
     types = [message_type for (topic, message_type), count in recording.topics.items() if count and topic == name]
     if len(types) > 1:
         types.remove(images[name])
         text = "%s has messages of several types on %s: those of %s are read, not %s"
         _LOG.warning(text, path, printable(name), images[name], ", ".join(map(printable, types)))
     return name, images[name]
+
+
+def _angle_topics(images: Iterable[str], name: str = "") -> str:
+    """Return what an error adds if topics, one of them of this name, are four angle images by their names; else ""."""
+    rows: Dict[str, Dict[int, str]] = {}
+    for topic in images:  # names can be long
+        for number in islice(_NUMBER.finditer(topic), _MAX_NUMBERS):
+            around = f"{topic[: number.start()]} {topic[number.end() :]}"
+            rows.setdefault(around, {})[int(number.group())] = topic
+    groups = ([row[angle] for angle in ANGLES] for row in rows.values() if sorted(row) == list(ANGLES))
+    group = next((topics for topics in groups if not name or name in topics), [])
+    listed = ", ".join(map(printable, group))
+    advice = "are four angle images by their names, which are read from files: save them as pictures of such names"
+    return f"; {listed} {advice}" if group else ""
 
 
 def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
@@ -317,6 +339,7 @@ def _explain_topics(
     text = f"; it has: {', '.join(listed) or 'no messages'}{', ...' if len(rows) > _MAX_LISTED else ''}"
     if foreign:
         text += f"; messages in {printable(', '.join(foreign))} cannot be read: convert them to those of ROS"
+    text += _angle_topics(images)
     if requested:
         return f"{path} has no images on {printable(requested)}{text}"
     return f"{path} must hold one topic of images, or --topic say which{text}"
@@ -424,13 +447,14 @@ def recorded_metadata(path: Path) -> Dict[str, str]:
 
 
 def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:
-    """Read the first lens calibration of the images on a topic of a recording.
+    """Read the lens calibration of the first image on a topic of a recording.
 
     Raises:
         SourceError: The recording cannot be read, or has no usable lens calibration, or several topics of them.
     """
     with open_source(path, topic, max_bytes=max_bytes) as source:
-        if source.camera_info is None:
+        info = next((record.camera_info for record in source.records), None)
+        if info is None:
             raise SourceError(f"{path} must hold one topic of camera_info, or one beside the images: name a YAML file")
         with errors_as(lambda text: SourceError(f"the lens calibration of {path}: {text}"), FrameError):
-            return messages.lens_of(messages.decode_camera_info(source.camera_info))
+            return replace(messages.lens_of(info), is_recorded=True)

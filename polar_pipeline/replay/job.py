@@ -89,7 +89,6 @@ def process_recording(
             sink,
             comparison,
             job.reference,
-            camera_info=source.camera_info,
             has_times=source.has_times,
         )
         rows = comparison.rows() if comparison else []

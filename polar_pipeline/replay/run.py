@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
@@ -139,15 +138,13 @@ def replay(
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
     show: Optional[Callable[[int, Result, ReplayedFrame], None]] = None,
-    camera_info: Optional[messages.Cdr] = None,
     has_times: bool = True,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
     Products go to `sink` and `comparison`, and with stamp and figures of their frame to `show`, whose time is not part
-    of a stage. `reference` has the images of SSIM mode `reference`. `camera_info` is the lens calibration of the raw
-    images, serialized, for the sink. `has_times` is whether stamps mean something (`Source.has_times`); without them no
-    frame is late.
+    of a stage. `reference` has the images of SSIM mode `reference`. `has_times` is whether stamps mean something
+    (`Source.has_times`); without them no frame is late.
     """
     options = pipeline.options
     frames: List[ReplayedFrame] = []
@@ -177,18 +174,18 @@ def replay(
             continue
         quality = measure(pipeline, raw, result)
         measured = time.perf_counter()
+        warnings: Tuple[FrameWarning, ...] = ()
         if sink is not None:
-            _write(sink, options, image, raw, result, quality.saturated, camera_info)
+            warnings = _write(sink, options, image, raw, result, quality.saturated, record.camera_info)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - measured}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"]) and has_times
         if comparison is not None:
             comparison.add(stamp_ns, result, len(frames))
-        warnings: Tuple[FrameWarning, ...] = ()
         if not check_due - CHECK_PERIOD <= stamp_ns / 1e9 < check_due:
             frame_check = check_frame(raw, options, image.warnings)
             check, check_due = (frame_check if check is NO_FRAME else check), stamp_ns / 1e9 + CHECK_PERIOD
-            warnings = frame_check.warnings
+            warnings += frame_check.warnings
         newest = stamp_ns
         if len(frames) in places:
             samples.append(FrameProducts(stamp_ns, result, printable(image.frame_id, messages.MAX_NAME)))
@@ -207,16 +204,19 @@ def _write(
     raw: Frame,
     result: Result,
     saturated: float,
-    camera_info: Optional[messages.Cdr],
-) -> None:
-    """Write products, ratio of saturated pixels, and, if that of the raw frame fits, lens calibrations of a frame."""
+    camera_info: Optional[messages.CameraInfo],
+) -> Tuple[FrameWarning, ...]:
+    """Write products, ratio of saturated pixels and lens calibrations of a frame; return why the last do not fit."""
     stamp_ns, frame_id = image.stamp_ns, printable(image.frame_id, messages.MAX_NAME)
     for name, array in result.items():
         message_type, cdr = messages.product_message(name, array, stamp_ns, frame_id)
         sink.write(f"/{PRODUCT_TOPICS[name].name}", message_type, stamp_ns, cdr)
     sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, stamp_ns, messages.encode_float32(saturated))
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
-    with suppress(FrameError):
+    try:
         infos = messages.encode_camera_infos(camera_info, options, raw, sorted(topics), stamp_ns, image.frame_id)
-        for topic, cdr in infos.items():
-            sink.write(f"/{topic}", messages.CAMERA_INFO, stamp_ns, cdr)
+    except FrameError as err:
+        return (FrameWarning("camera_info", f"products have no camera_info beside them: {err}"),)
+    for topic, cdr in infos.items():
+        sink.write(f"/{topic}", messages.CAMERA_INFO, stamp_ns, cdr)
+    return ()

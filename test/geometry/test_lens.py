@@ -280,6 +280,14 @@ def test_nothing_is_shown_of_what_is_behind_the_camera() -> None:
     np.testing.assert_array_equal(shown(of), want)
 
 
+@pytest.mark.parametrize("d", [(1e300,) * 5, (0.0, 0.0, 1e5, 0.0, 0.0)])
+def test_a_lens_that_shows_nothing_is_refused(d: Tuple[float, ...]) -> None:
+    pipeline = Pipeline(rectify=lens("plumb_bob", d), backend="cpu")
+    with pytest.raises(FrameError, match="shows no pixel of the frame") as refusal:
+        pipeline(np.full(SHAPE, 99, np.uint8))
+    assert refusal.value.cause == "output"
+
+
 def test_no_raw_pixel_is_shown_twice() -> None:
     """Whatever the coefficients, tangential ones included: pixels far from each other show different raw pixels."""
     rng = np.random.default_rng(0)

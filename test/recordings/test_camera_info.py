@@ -101,7 +101,6 @@ def test_the_only_calibration_is_used_for_its_own_camera(
             sink.write(topic, IMAGE, START, messages.encode_image(START, frame_ids[0], "mono8", RAW))
         sink.write("/driver/info", CAMERA_INFO, START + 1, bytes(encode(info, CAMERA_INFO)))
     with open_source(path, "/left/image_raw") as source:
-        assert (source.camera_info is not None) == is_used
         assert all((record.camera_info is not None) == is_used for record in source.records)
     assert ("may be of another camera" in caplog.text) != is_used
 
@@ -141,8 +140,8 @@ BESIDE = {"/camera_info_out", "/polarization/camera_info", "/quality/camera_info
 
 
 def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
-    """The first one that can be read, scaled to the image."""
-    path = write(tmp_path / "in.mcap", {"/left/camera_info": [b"damaged", serialized(), serialized(f=1.0)]})
+    """The one that can be read, scaled to the image."""
+    path = write(tmp_path / "in.mcap", {"/left/camera_info": [b"damaged", serialized()]})
     pipeline = Pipeline(products=PRODUCTS, backend="cpu", ssim_stride=4)
     process_recording(Job(path, products=tmp_path / "out.mcap"), pipeline)
     found = written(tmp_path / "out.mcap")
@@ -163,11 +162,33 @@ def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
     ("infos", "products"),
     [({}, PRODUCTS), ({"/left/camera_info": [serialized(width=99)]}, PRODUCTS), ({"/info": [serialized()]}, "ssim")],
 )
-def test_products_without_a_calibration(infos: Dict[str, List[bytes]], products: str, tmp_path: Path) -> None:
-    """The recording has none, or one of other frames; numbers have none."""
+def test_products_without_a_calibration(
+    infos: Dict[str, List[bytes]], products: str, tmp_path: Path, caplog: Any
+) -> None:
+    """The recording has none, or one of other frames, which is a warning; numbers have none."""
     path = write(tmp_path / "in.mcap", infos)
     process_recording(Job(path, products=tmp_path / "out.mcap"), Pipeline(products=products, backend="cpu"))
     assert not written(tmp_path / "out.mcap")
+    assert caplog.text.count("99x32 of a frame of 48x32 pixels") == ("/left/camera_info" in infos)
+
+
+@pytest.mark.parametrize("command", ["replay", "process"])
+def test_a_lens_that_changes(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Products have the calibration of their own frame; `rectify` refuses frames with another than the first."""
+    path = tmp_path / "in.mcap"
+    with open_sink(path, {}) as sink:
+        for k in range(COUNT):
+            stamp = START + k * PERIOD
+            info = messages.decode_camera_info(serialized(f=60.0 + k // 4))
+            sink.write("/camera_info", CAMERA_INFO, stamp, bytes(messages.encode_camera_info(info, stamp, "cam")))
+            sink.write("/image_raw", IMAGE, stamp, messages.encode_image(stamp, "cam", "mono8", RAW))
+    out = tmp_path / "out.mcap" if command == "replay" else tmp_path / "out"
+    arguments = [command, str(path), "-o", str(out), "--force", "--products", "dolp", "--backend", "cpu"]
+    assert main(arguments) == 0
+    if command == "replay":
+        assert [2 * info.k[0] for _, info in written(out)["/polarization/camera_info"]] == [60.0] * 4 + [61.0] * 2
+    assert main([*arguments, "--rectify", "camera_info"]) == 0
+    assert "2 x camera_info; the first: its lens calibration is not" in capsys.readouterr().err
 
 
 def make_mcap(path: Path, rows: List[Tuple[int, str, str, bytes]]) -> Path:
@@ -212,6 +233,4 @@ def test_the_calibration_of_each_image(make: Any, is_stamped: bool, lengths: Lis
         data = bytes(messages.encode_camera_info(info, stamp if is_stamped else 0, "cam"))
         rows += [(stamp + 2, "/left/camera_info", CAMERA_INFO, data)] if k != 2 else []
     with open_source(make(tmp_path, rows), "/left/image_raw") as source:
-        assert source.camera_info is not None
-        assert focal_length(source.camera_info) == 60
         assert [record.camera_info and record.camera_info.k[0] for record in source.records] == lengths

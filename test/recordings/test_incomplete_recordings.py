@@ -249,6 +249,23 @@ def test_a_file_of_another_recording_is_left_out_if_metadata_tells(tmp_path: Pat
         pass
 
 
+def test_a_gap_in_a_folder_without_metadata(tmp_path: Path, caplog: Any) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "drive_0.mcap").unlink()  # a recorder that keeps the newest files removes it
+    same(aolp(folder), [45, 65, 85, 105])
+    assert not caplog.messages
+    (folder / "drive_1.mcap").rename(folder / "drive_0.mcap")
+    same(aolp(folder), [45, 65, 85, 105])
+    assert caplog.messages == [f"{folder}: files are missing between the numbers 0 and 2"]
+
+
+def test_an_mcap_file_of_magic_only(tmp_path: Path) -> None:
+    path = tmp_path / "in.mcap"
+    path.write_bytes(b"\x89MCAP0\r\n" * 2)
+    with pytest.raises(SourceError, match="was cut off before its first chunk was complete"), open_source(path):
+        pass
+
+
 def test_a_folder_of_empty_files(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, 2)
     for file in folder.iterdir():
@@ -306,6 +323,26 @@ def test_images_are_listed_with_their_encodings(tmp_path: Path) -> None:
         pass
     listed = ("/cam_0 (IMAGE, mono8)", "/cam_1 (IMAGE, bayer_rggb8)", "/cam_2 (IMAGE, no encoding)", "/damaged (IMAGE)")
     assert f"it has: {', '.join(listed)}".replace("IMAGE", IMAGE) in str(caught.value)
+
+
+@pytest.mark.parametrize("names", ["/cam/image_{}", "/pol{}/image_raw"])
+def test_topics_of_four_angle_images(names: str, tmp_path: Path, caplog: Any) -> None:
+    topics = [names.format(angle) for angle in (0, 45, 90, 135)]
+    path = tmp_path / "in.mcap"
+    image = [(1, cdr_image(stamp(0), mosaic(20), "mono8"))]
+    text = f"{', '.join(topics)} are four angle images by their names, which are read from files"
+    path.write_bytes(mcap([(topic, IMAGE, "cdr", image) for topic in (*topics, "/other", "/1" * 100_000)]))
+    with pytest.raises(SourceError, match=text), open_source(path):
+        pass
+    same(aolp(path, "/other"), [20])
+    assert not caplog.messages
+    same(aolp(path, topics[1]), [20])  # they may be four cameras
+    (said,) = caplog.messages
+    assert said.startswith(f"{topics[1]} of {path} is read as mosaics; {text}")
+    caplog.clear()
+    path.write_bytes(mcap([(topic, IMAGE, "cdr", image) for topic in (*topics, names.format(180))]))
+    same(aolp(path, topics[1]), [20])
+    assert not caplog.messages
 
 
 def test_two_types_on_a_topic(tmp_path: Path, caplog: Any) -> None:

@@ -196,6 +196,23 @@ def test_a_region_that_changes(is_after: bool, tmp_path: Path, capsys: pytest.Ca
     assert offsets == places
 
 
+@pytest.mark.parametrize("whole", [(0, 0, 0, 0), (0, 0, 64, 48)])
+@pytest.mark.parametrize("arguments", [(), ("--roi-offset", "101", "200")])
+def test_no_region_after_one_is_the_complete_picture(
+    whole: Tuple[int, int, int, int], arguments: Tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The offset of the first frame is not that of later ones; the live node takes none for these."""
+    places, info = [(101, 200), (0, 0), (0, 0)], Info(whole, size=SHAPE)
+    path = record(tmp_path / "in.mcap", list(map(frame, places)), [Info((101, 200, 64, 48)), info, info])
+    found = light(path, *arguments)
+    assert is_right(found)
+    assert found[2] == 1
+    assert "2 x region; the first: camera_info states that frames begin at (0, 0)" in capsys.readouterr().err
+    found = light(path, "--roi-offset", "0", "0")
+    assert is_right(found)
+    assert found[2] == 2
+
+
 def test_a_session_is_of_one_region(tmp_path: Path) -> None:
     """A calibration is of single pixels: an offset that agrees modulo the tile is another one."""
     places = [(100, 200), (102, 200)]

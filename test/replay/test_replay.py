@@ -223,6 +223,24 @@ def test_messages_in_the_log_of_a_database(tmp_path: Path) -> None:
         pass
 
 
+def test_a_database_that_was_not_closed(tmp_path: Path) -> None:
+    """A change of pages that is not complete: SQLite undoes it by a journal, which a reader leaves alone."""
+    (file,) = make_rosbag2(tmp_path).glob("*.db3")
+    killed = tmp_path / "killed.db3"
+    with closing(sqlite3.connect(str(file))) as base:
+        base.execute("PRAGMA cache_size=1")
+        base.execute("UPDATE messages SET timestamp = timestamp + 1, data = zeroblob(9)")
+        for end in ("", "-journal"):
+            shutil.copy(f"{file}{end}", f"{killed}{end}")
+        base.rollback()
+    with pytest.raises(SourceError, match=r"its -journal file, by which `sqlite3 FILE .tables`"), open_source(killed):
+        pass
+    with closing(sqlite3.connect(str(killed))) as base:
+        base.execute("SELECT * FROM sqlite_master").fetchall()
+    with open_source(killed) as source:
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k) for k in range(4)]
+
+
 @pytest.mark.parametrize("name", ["folder.mcap", "folder.bag"])
 def test_folders_without_files(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()

@@ -60,8 +60,9 @@ def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path
     assert sorted((tmp_path / "out").iterdir()) == sorted(set(paths))
     for path in paths:
         with open_source(path) as source:
-            assert source.camera_info is not None
-            assert messages.decode_camera_info(source.camera_info).width == SHAPE[1]
+            info = next(source.records).camera_info
+            assert info is not None
+            assert info.width == SHAPE[1]
     command = ["replay", str(paths[0]), "-o", str(tmp_path / "again.mcap"), "--products", "dolp"]
     assert cli.main(on_cpu(command)) == 0
 
