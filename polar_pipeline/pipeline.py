@@ -81,8 +81,8 @@ Raw = Union[np.ndarray, Frame, SupportsFrame]
 
 #: The pipelines of this process.
 _PIPELINES: MutableSet[Pipeline] = WeakSet()
-#: Backends of the processes that this one was forked from. They are kept: releasing one would release the parent's memory
-#: on the GPU.
+#: Backends of the processes that this one was forked from. They are kept: to release one would release memory of the
+#: parent's GPU.
 _OF_PARENTS: List[Optional[Backend]] = []
 
 
