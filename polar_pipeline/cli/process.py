@@ -40,7 +40,6 @@ from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
 from polar_pipeline.cli.option_arguments import (
     add_pipeline_arguments,
     option_files,
-    requested_arguments,
     requested_pipeline,
 )
 from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, stated_contents
@@ -48,7 +47,7 @@ from polar_pipeline.options import OPTIONS, Options
 from polar_pipeline.options.products import PRODUCTS, get_products
 from polar_pipeline.pictures.export import FORMATS, Brightness, Exporter
 from polar_pipeline.pictures.video import CODECS, VideoWriter, open_video
-from polar_pipeline.pipeline import Pipeline, Result, input_frame
+from polar_pipeline.pipeline import Result, input_frame
 from polar_pipeline.quality.frame_checks import check_frame, log_warnings
 from polar_pipeline.recordings.angle_files import frame_files, is_pattern
 from polar_pipeline.recordings.contents import Stated
@@ -184,7 +183,7 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
     with ExitStack() as stack:
         if not hasattr(values, "color_style") and not hasattr(values, "params"):
             values.color_style = "faded"
-        pipeline = stack.enter_context(_pipeline(values, stated))
+        pipeline = stack.enter_context(requested_pipeline(values, _PICTURES, values.inputs))
         options = pipeline.options
         exporter = _exporter(values, options.color_style)
         sources = [
@@ -228,25 +227,6 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
             print(f"{number} frames with the warning {cause}")
     print(f"{invalid[0]} pixels saturated, {invalid[1]} dark")
     return 0
-
-
-def _pipeline(values: argparse.Namespace, stated: Stated) -> Pipeline:
-    """Create the pipeline; the state of the camera beside all inputs must be one.
-
-    Raises:
-        UsageError: An option is not allowed, or inputs state different cameras.
-    """
-    places = [_place(path, stated) for path in values.inputs]
-    with errors_as(UsageError):
-        rows = [requested_arguments(values, _PICTURES, place) for place in dict.fromkeys(places)]
-    if any(str(row) != str(rows[0]) for row in rows[1:]):
-        raise UsageError("the inputs were taken with different settings of the camera: process them one by one")
-    return requested_pipeline(values, _PICTURES, places[0])
-
-
-def _place(path: Path, stated: Stated) -> Path:
-    """Return where the state of the camera of an input is looked for: a path, or the first file of a pattern."""
-    return frame_files(path, stated)[0][0].files[0] if is_pattern(str(path)) else path
 
 
 def _load(options: Options, is_one_of_many: bool, row: Tuple[Path, Source, int, Recorded]) -> _Loaded:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
+import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -17,9 +20,16 @@ import tifffile
 from support import on_cpu
 
 from polar_pipeline import Pipeline, cli, read_frames
+from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
+from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.pictures.brightness import display_gain, for_display
 from polar_pipeline.pictures.colors import picture
 from polar_pipeline.pictures.overview import overview
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.rawpicture import CAMERA_FILE
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.replay.compare import open_golden
+from polar_pipeline.sensor.frames import FrameError
 
 HEIGHT, WIDTH = 48, 64
 ANGLES = (0, 45, 90, 135)
@@ -50,6 +60,20 @@ def fixture_folder(tmp_path: Path) -> Path:
 
 def process(*words: object) -> int:
     return cli.main(on_cpu(["process", *map(str, words)]))
+
+
+def scene(folder: Path, offset: Tuple[int, int] = (0, 0), **state: Any) -> Path:
+    """A picture of a region of the sensor, `a.png`, with the state of the camera beside it."""
+    folder.mkdir(parents=True)
+    cv2.imwrite(str(folder / "a.png"), np.roll(mosaic(), (-offset[1], -offset[0]), (0, 1)))
+    facts = {"sensor": "IMX250MZR", "pixel_format": "Mono8", "flip": (False, False), **state}
+    save_facts(folder / CAMERA_FILE, CameraFacts("", "", "", size=(WIDTH, HEIGHT), roi_offset=offset, **facts))
+    return folder / "a.png"
+
+
+def is_of_light(dolp: np.ndarray) -> bool:
+    """Whether DoLP is that of `light`, where it is bright and not at the border."""
+    return bool(np.abs(dolp[2:-2, 16:-2] - 0.4).max() < 0.03)
 
 
 def names(folder: Path) -> List[str]:
@@ -315,3 +339,136 @@ def test_libraries_print_nothing_about_files_that_are_read_well(tmp_path: Path) 
         text=True,
     )
     assert ended.stderr == ""
+
+
+# ------------------------------------------------------------------------------------------ recorded state of a camera
+
+
+@pytest.mark.parametrize("command", ["process", "replay"])
+@pytest.mark.parametrize("pattern", ["set_{scene}/a.png", "set_*/a.png"])
+def test_each_picture_of_a_pattern_has_the_camera_beside_it(
+    command: str, pattern: str, tmp_path: Path, capsys: Any
+) -> None:
+    """Frames of several folders are computed by the state in these, or refused where the states differ."""
+    scene(tmp_path / "set_a", (1, 0))
+    source, out = tmp_path / pattern, tmp_path / ("out" if command == "process" else "out.mcap")
+    words = on_cpu([command, str(source), "-o", str(out), "--products", "dolp"])
+    words += ["--format", "npy"] if command == "process" else ["--dtype", "float32"]
+    assert cli.main(words) == 0
+    if command == "process":
+        assert is_of_light(np.load(out / "a_dolp.npy"))
+    else:
+        with open_golden(out) as golden:
+            (frame,) = golden.frames()
+            assert is_of_light(golden.load("dolp", *frame))
+    scene(tmp_path / "set_b", (0, 0))
+    capsys.readouterr()
+    assert cli.main([*words, "--force"]) == 2
+    said = capsys.readouterr().err
+    assert all(str(tmp_path / name / CAMERA_FILE) in said for name in ("set_a", "set_b"))
+    assert "different settings of the camera: process their frames one by one" in said
+    both = [str(tmp_path / name / "a.png") for name in ("set_a", "set_b")]
+    assert command != "process" or process(*both, "-o", tmp_path / "both") == 2
+
+
+@pytest.mark.parametrize("state", [{"gamma": 0.5}, {"lut": True}])
+@pytest.mark.parametrize("kind", ["picture", "recording"])
+def test_numbers_that_are_not_proportional_to_light(kind: str, state: Any, tmp_path: Path, capsys: Any) -> None:
+    source = scene(tmp_path / "in", **state)
+    if kind == "recording":
+        pytest.importorskip("mcap")
+        (frame,) = read_frames(source)
+        with open_sink(tmp_path / "in.mcap", {CAMERA_METADATA: json.dumps(dict(frame.camera))}) as sink:
+            sink.write("/images", messages.IMAGE, 1, messages.encode_image(1, "", "mono8", frame.array))
+        source = tmp_path / "in.mcap"
+    assert process(source, "-o", tmp_path / "out", "--products", "dolp") == 0
+    said = capsys.readouterr().err
+    assert said.count("so DoLP is wrong") == 1
+    assert ("gamma 0.5" in said, "lookup table" in said) == ("gamma" in state, "lut" in state)
+    assert process(source, "-o", tmp_path / "strict", "--strict", "--products", "dolp") == 1
+    (frame,) = read_frames(source)
+    with Pipeline(backend="cpu") as pipeline, pytest.warns(UserWarning, match="so DoLP is wrong"):
+        pipeline(frame)
+
+
+@pytest.mark.parametrize("kind", ["picture", "recording"])
+@pytest.mark.parametrize(
+    ("offset", "state", "options"),
+    [
+        ((1, 0), {}, {"roi_offset": (1, 0)}),
+        ((1, 0), {}, {"roi_offset": (3, 2)}),
+        ((0, 0), {"flip": (True, False)}, {"flip": (True, False)}),
+        ((0, 0), {"sensor": "IMX250MYR"}, {"sensor": "IMX250MYR"}),
+        ((2, 4), {}, {}),
+        ((0, 0), {"sensor": "IMX264MZR"}, {}),
+    ],
+)
+def test_the_library_refuses_options_that_contradict_the_camera(
+    kind: str, offset: Tuple[int, int], state: Dict[str, Any], options: Dict[str, Any], tmp_path: Path
+) -> None:
+    """Region, mirrored readout and sensor; a region that begins with the same polarizer fits."""
+    (frame,) = read_frames(scene(tmp_path / "in", offset, **state))
+    if kind == "recording":
+        pytest.importorskip("mcap")
+        with open_sink(tmp_path / "in.mcap", {CAMERA_METADATA: json.dumps(dict(frame.camera))}) as sink:
+            sink.write("/images", messages.IMAGE, 1, messages.encode_image(1, "", "mono8", frame.array))
+        (frame,) = read_frames(tmp_path / "in.mcap")
+    np.testing.assert_array_equal(frame.array, np.roll(mosaic(), (-offset[1], -offset[0]), (0, 1)))
+    with Pipeline(products="dolp", backend="cpu", **options) as pipeline:
+        dolp = pipeline(frame)["dolp"]
+    assert state or is_of_light(dolp)
+    if options:
+        with Pipeline(products="dolp", backend="cpu") as pipeline, pytest.raises(FrameError) as refusal:
+            pipeline(frame)
+        name = next(iter(options))
+        assert refusal.value.cause == "camera"
+        assert re.search(rf"was recorded with .*: Pipeline\({name}=", str(refusal.value))
+
+
+def test_the_library_takes_the_number_of_bits_from_the_camera(tmp_path: Path) -> None:
+    path = scene(tmp_path / "in", pixel_format="Mono12")
+    cv2.imwrite(str(path), mosaic().astype(np.uint16) * 4)  # whose numbers fit in 10 bits
+    (frame,) = read_frames(path)
+    with Pipeline(products="stokes", backend="cpu") as pipeline:
+        stokes = pipeline(frame)["stokes"]
+    with Pipeline(products="stokes", bit_depth=12, backend="cpu") as pipeline:
+        np.testing.assert_array_equal(stokes, pipeline(frame)["stokes"])
+    np.testing.assert_allclose(stokes[..., 0].max(), 0.8 * 4 * 255 / 4095, rtol=0.1)
+    with Pipeline(bit_depth=10, backend="cpu") as pipeline, pytest.raises(FrameError, match="recorded with 12"):
+        pipeline(frame)
+
+
+def record_with_lens(path: Path, encoding: str, numbers: np.ndarray, focal: float = 100, **changes: Any) -> None:
+    """A recording of a frame with its lens calibration."""
+    k = np.float64([focal, 0, WIDTH / 2, 0, focal, HEIGHT / 2, 0, 0, 1])
+    p = np.insert(k, (3, 6, 9), 0)
+    info = messages.CameraInfo(1, "", HEIGHT, WIDTH, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p)
+    image = messages.ImageMessage(1, "", HEIGHT, WIDTH, encoding, False, numbers.shape[1], numbers.reshape(-1))
+    with open_sink(path, {}) as sink:
+        sink.write("/images/image", messages.IMAGE, 1, messages.encode_message(image))
+        cdr = bytes(messages.encode_camera_info(replace(info, **changes), 1, ""))
+        sink.write("/images/camera_info", messages.CAMERA_INFO, 1, cdr)
+
+
+def test_the_lens_of_a_recording_is_not_that_of_another_one(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("mcap")
+    inputs = [tmp_path / f"{name}.mcap" for name in "abc"]
+    for path, focal in zip(inputs, (100, 100, 120)):
+        record_with_lens(path, "mono8", mosaic(), focal)
+    words = ["--rectify", "camera_info", "--products", "dolp", "-o", tmp_path / "out"]
+    assert process(*inputs[:2], *words) == 0
+    assert process(*inputs, *words, "--force") == 2
+    assert "different lens calibrations: process them one by one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["mono8", "PolarizedAngles_0d_45d_90d_135d_BayerRG8"])
+def test_numbers_need_no_options(encoding: str, tmp_path: Path) -> None:
+    """`frame.array` depends neither on the region that `camera_info` states nor on the colors of the sensor."""
+    pytest.importorskip("mcap")
+    shape = (4, HEIGHT, WIDTH) if "Angles" in encoding else (HEIGHT, WIDTH)
+    numbers = np.random.default_rng(0).integers(0, 255, shape, np.uint8)
+    sent = np.moveaxis(numbers, 0, -1).reshape(HEIGHT, -1) if "Angles" in encoding else numbers
+    record_with_lens(tmp_path / "in.mcap", encoding, sent, region=(1, 0, HEIGHT, WIDTH))
+    (frame,) = read_frames(tmp_path / "in.mcap")
+    assert frame.camera_info is not None
+    np.testing.assert_array_equal(frame.array, numbers)
