@@ -157,7 +157,8 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
         return
     names = _METAVARS.get(row.name) or tuple(filter(None, [row.unit.upper()]))
     is_products = row.name == "products"
-    default = "as the live node publishes them" if row.name == "dtype" else " ".join(map(str, items))
+    of_types = "as the live node publishes them; for arrays of process float32"
+    default = of_types if row.name == "dtype" else " ".join(map(str, items))
     ending = f" Any of {', '.join(PRODUCTS)}." if is_products else f" (default: {default})" if default else ""
     into.add_argument(
         _argument(row.name),

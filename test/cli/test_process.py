@@ -110,23 +110,42 @@ def test_pictures_for_people_by_default(folder: Path, tmp_path: Path) -> None:
 
 def test_exact_numbers(folder: Path, tmp_path: Path) -> None:
     """As the library computes them: TIFF, NPY, archives, and levels of 8 bit where the type is named."""
-    with Pipeline(products="intensity, dolp, ssim", dtype={"intensity": "uint8"}, backend="cpu") as pipeline:
+    with Pipeline(products="intensity, dolp, ssim", backend="cpu") as pipeline:
         want = pipeline(mosaic(1))
     words = [folder / "f_1.png", "--products", "intensity,dolp,ssim"]
     assert process(*words, "-o", tmp_path / "tiff", "--format", "tiff") == 0
-    assert names(tmp_path / "tiff") == ["f_1_dolp.tiff", "f_1_intensity.png"]
+    assert names(tmp_path / "tiff") == ["f_1_dolp.tiff", "f_1_intensity.tiff"]
     np.testing.assert_array_equal(imread(tmp_path / "tiff" / "f_1_dolp.tiff"), want["dolp"])
-    np.testing.assert_array_equal(imread(tmp_path / "tiff" / "f_1_intensity.png"), want["intensity"])
+    np.testing.assert_array_equal(imread(tmp_path / "tiff" / "f_1_intensity.tiff"), want["intensity"])
     assert process(*words, "-o", tmp_path / "npz", "--format", "npz") == 0
     with np.load(tmp_path / "npz" / "f_1.npz") as archive:
         assert set(archive.files) == {"intensity", "dolp", "ssim"}
         for name in archive.files:
+            assert archive[name].dtype == want[name].dtype
             np.testing.assert_array_equal(archive[name], want[name])
     assert process(folder / "f_1.png", "--products", "dolp", "--dtype", "uint16", "-o", tmp_path / "levels") == 0
     with Pipeline(products="dolp", dtype="uint16", backend="cpu") as pipeline:
         np.testing.assert_array_equal(imread(tmp_path / "levels" / "f_1_dolp.png"), pipeline(mosaic(1))["dolp"])
     assert process(folder / "f_1.png", "--products", "dolp", "-o", tmp_path / "png") == 0
     np.testing.assert_array_equal(imread(tmp_path / "png" / "f_1_dolp.png"), picture("dolp", want["dolp"]))
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "tiff"])
+def test_arrays_have_the_bits_of_their_frames(kind: str, tmp_path: Path) -> None:
+    """Light of 16 bit, which is not rounded to 8."""
+    cv2.imwrite(str(tmp_path / "a.png"), np.full((HEIGHT, WIDTH), 20001, np.uint16))
+    words = [tmp_path / "a.png", "--products", "intensity", "--format", kind]
+    assert process(*words, "-o", tmp_path / "out") == 0
+    assert process(*words, "-o", tmp_path / "levels", "--dtype", "uint8") == 0
+    if kind == "tiff":
+        light, levels = imread(tmp_path / "out" / "a_intensity.tiff"), imread(tmp_path / "levels" / "a_intensity.png")
+    else:
+        name = "a.npz" if kind == "npz" else "a_intensity.npy"
+        light, levels = (np.load(tmp_path / folder / name) for folder in ("out", "levels"))
+        light, levels = (row["intensity"] if kind == "npz" else row for row in (light, levels))
+    np.testing.assert_allclose(light, 20001 / 65535, atol=1e-6)
+    assert (levels.dtype, light.dtype) == (np.uint8, np.float32)
+    np.testing.assert_array_equal(levels, 78)
 
 
 @pytest.mark.parametrize("gain", ["auto", "1", "2.5"])
@@ -259,6 +278,8 @@ def test_files_are_replaced_only_by_force(folder: Path, tmp_path: Path, capsys: 
         (["in", "--video", "out.gif"], 2, "--video writes .webm or .mp4"),
         (["in", "--angle-order", "0,45,90"], 2, "must hold 0, 45, 90 and 135 once each"),
         (["in", "--gain", "0"], 2, "gain"),
+        (["in", "--gain", "2", "--format", "npz", "--products", "intensity"], 2, "--format npz writes numbers as they"),
+        (["in", "--gain", "2", "--dtype", "uint16", "--products", "intensity"], 2, "--dtype uint16 writes numbers as"),
     ],
 )
 def test_what_is_refused(
@@ -294,6 +315,37 @@ def test_video(products: List[str], folder: Path, tmp_path: Path) -> None:
     shown = imread(out / f"f_0_{name}.png")
     difference = frames[0][: shown.shape[0], : shown.shape[1]].astype(int) - shown
     assert np.abs(difference).mean() < 6
+
+
+def test_frames_of_another_size_than_the_video(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("av")
+    cv2.imwrite(str(folder / "f_1.png"), np.full((70, 90), 100, np.uint8))
+    words = [folder, "--products", "dolp"]
+    assert process(*words, "-o", tmp_path / "out", "--video", tmp_path / "v.webm") == 2
+    said = capsys.readouterr().err
+    assert "a picture of f_1 has 45x35 pixels, and the frames before it 32x24; a video is of frames of one" in said
+    assert not (tmp_path / "v.webm").exists()
+    assert names(tmp_path / "out") == ["f_0_dolp.png"]
+    assert process(*words, "-o", tmp_path / "out", "--force") == 0
+
+
+def test_legends_of_other_colors_are_not_replaced(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    """They are of the pictures that are there already."""
+    out = tmp_path / "out"
+    words = ["-o", out, "--products", "aolp_color", "--color-style"]
+    assert process(folder / "f_0.png", *words, "dark") == 0
+    assert process(folder / "f_1.png", *words, "dark") == 0
+    before = (out / "aolp_color_legend.png").read_bytes()
+    assert process(folder / "f_2.png", *words, "light") == 1
+    assert "aolp_color_legend.png exists already; --force replaces it" in capsys.readouterr().err
+    assert names(out) == ["aolp_color_legend.png", "f_0_aolp_color.png", "f_1_aolp_color.png"]
+    assert (out / "aolp_color_legend.png").read_bytes() == before
+    assert process(folder / "f_2.png", *words, "light", "--force") == 0
+    assert (out / "aolp_color_legend.png").read_bytes() != before
+    cv2.imwrite(str(folder / "aolp_color_legend.png"), mosaic())
+    words[1] = folder
+    assert process(folder / "aolp_color_legend.png", *words, "dark", "--force") == 2
+    assert "aolp_color_legend.png would replace an input" in capsys.readouterr().err
 
 
 def test_the_library_reads_the_same(folder: Path, tmp_path: Path) -> None:
