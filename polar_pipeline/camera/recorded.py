@@ -55,7 +55,8 @@ def camera_files(frames: Path, stated: Stated = NOTHING_STATED) -> List[Path]:
     if is_pattern(str(frames)):
         files = [file for row in frame_files(frames, stated)[0] for file in row.files]
         return [folder / CAMERA_FILE for folder in dict.fromkeys(file.parent for file in files)]
-    return [(frames if frames.is_dir() else frames.parent) / CAMERA_FILE]
+    is_folder = frames.is_dir() or str(frames) == "-"  # beside the standard input there is nothing
+    return [(frames if is_folder else frames.parent) / CAMERA_FILE]
 
 
 def warn_of_nonlinearity(place: Path, state: Optional[CameraFacts]) -> None:
@@ -75,16 +76,20 @@ def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes
 
 
 def _recorded_options(recording: Path, stated: Stated) -> Iterator[Tuple[Path, Dict[str, object]]]:
-    """Yield the options by each state of the camera of a recording, and where it is; none without a state."""
+    """Yield the options by the states of the camera of a recording and where they are, or what has no state."""
     state = recorded_state(recording)
     if state is not None:
         warn_of_nonlinearity(recording, state)
         yield recording, state.options()
         return
-    for path in camera_files(recording, stated):
+    paths = camera_files(recording, stated)
+    for path in paths:
         state = load_facts(path) if read_camera_file(path) else None
         warn_of_nonlinearity(path, state)
-        yield path, state.picture_options() if state else {}
+        if state is not None:
+            yield path, state.picture_options()
+        else:
+            yield path.parent if len(paths) > 1 else recording, {}
 
 
 def with_recorded_state(

@@ -350,8 +350,11 @@ def _open_pictures(path: Path, topic: str, rate: Optional[float], max_bytes: int
     if topic:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
     sources = [FrameSource(each, stated, max_bytes, named.get(each.files[0])) for each in files]
-    cameras = {folder: camera_beside(folder) for folder in dict.fromkeys(source.path.parent for source in sources)}
-    frames = chain.from_iterable(_frames_of(source, cameras[source.path.parent], max_bytes) for source in sources)
+    folders = dict.fromkeys(source.path.parent for source in sources if str(path) != "-")
+    cameras = {folder: camera_beside(folder) for folder in folders}
+    frames = chain.from_iterable(
+        _frames_of(source, cameras.get(source.path.parent, {}), max_bytes) for source in sources
+    )
     records = (
         replace(frame, time_ns=round(number * 1e9 / (rate or DEFAULT_RATE))) for number, frame in enumerate(frames, 1)
     )

@@ -190,10 +190,14 @@ def test_no_name_of_a_frame_is_given_twice(tmp_path: Path) -> None:
 
 
 def test_a_picture_from_the_standard_input(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a camera in the current folder is not of it."""
     data = io.TextIOWrapper(io.BytesIO((folder / "f_2.png").read_bytes()))
     monkeypatch.setattr(sys, "stdin", data)
-    assert process("-", "-o", tmp_path / "out", "--products", "intensity") == 0
-    assert names(tmp_path / "out") == ["stdin_intensity.png"]
+    scene(tmp_path / "captured", (1, 0))
+    monkeypatch.chdir(tmp_path / "captured")
+    assert process("-", "-o", tmp_path / "out", "--products", "dolp", "--format", "npy") == 0
+    assert names(tmp_path / "out") == ["stdin_dolp.npy"]
+    assert is_of_light(np.load(tmp_path / "out" / "stdin_dolp.npy"))
 
 
 def test_frames_without_a_header(tmp_path: Path) -> None:
@@ -419,6 +423,9 @@ def test_each_picture_of_a_pattern_has_the_camera_beside_it(
     said = capsys.readouterr().err
     assert all(str(tmp_path / name / CAMERA_FILE) in said for name in ("set_a", "set_b"))
     assert "different settings of the camera: process their frames one by one" in said
+    (tmp_path / "set_b" / CAMERA_FILE).unlink()
+    assert cli.main([*words, "--force"]) == 2
+    assert f"{tmp_path / 'set_a' / CAMERA_FILE} and {tmp_path / 'set_b'} are of" in capsys.readouterr().err
     both = [str(tmp_path / name / "a.png") for name in ("set_a", "set_b")]
     assert command != "process" or process(*both, "-o", tmp_path / "both") == 2
 
