@@ -15,13 +15,13 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.values import number, several, truth
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.options.option import pixels
+from polar_pipeline.recordings.rawpicture import CAMERA_METADATA as CAMERA_METADATA
+from polar_pipeline.recordings.rawpicture import nonlinearity
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME, sensor_of_model
 
 #: Height of a frame -> sensor, for models that are known by their pixel formats only.
 _HEIGHTS = {FULL_FRAME[0]: "IMX250", 2056: "IMX250", LARGE_FRAME[0]: "IMX253", 3008: "IMX253"}
-#: Name of the state of a camera, as JSON, in the metadata of a recording.
-CAMERA_METADATA = "camera"
 #: Names of features that differ between versions of GenICam's naming convention; the first one that exists counts.
 EXPOSURE, GAIN = ("ExposureTime", "ExposureTimeAbs"), ("Gain", "GainAbs", "GainRaw")
 #: Units of a gain that is a factor, and makers whose gain is a factor although its description states no unit.
@@ -37,8 +37,8 @@ _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
 #: Features of a gamma correction (switch, curve, exponent), JAI's choice of gamma or lookup table, and black level.
 GAMMA_ENABLE, _GAMMA_CURVE = ("GammaEnable", "GammaEnabled"), ("GammaSelector", "GammaMode")
 _GAMMA, _LUT_MODE, _BLACK_LEVEL = ("Gamma", "GammaParam"), ("LUTMode", "JAILUTMode"), ("BlackLevel", "BlackLevelRaw")
-#: Exponent closest to the curve of sRGB, and tolerance within which an exponent counts as 1.
-_SRGB, _LINEAR = 1 / 2.2, 1e-3
+#: Exponent closest to the curve of sRGB.
+_SRGB = 1 / 2.2
 #: Features of the region, (x, y, width, height), and of what it may have: (width, height).
 REGION = ("OffsetX", "OffsetY", "Width", "Height")
 _WHOLE = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
@@ -113,10 +113,7 @@ class CameraFacts:
     @property
     def nonlinearity(self) -> str:
         """Why pixel values are not proportional to light, and the remedy; "" if they are."""
-        gamma = f"gamma {self.gamma:.2g}" if abs(self.gamma - 1) > _LINEAR else ""
-        causes = " and ".join(filter(None, [gamma, "a lookup table" if self.lut else ""]))
-        remedy = "switch it off by camera.features or --features, such as 'GammaEnable=false, LUTEnable=false'"
-        return f"the camera applies {causes}, so DoLP is wrong: {remedy}" if causes else ""
+        return nonlinearity(self.gamma, self.lut)
 
     def rows(self) -> Dict[str, object]:
         """Return the state, with the bits of a pixel, in types of YAML and JSON; the inverse of `facts_of`."""

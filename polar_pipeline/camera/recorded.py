@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import yaml
 
@@ -14,11 +15,14 @@ from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.options import OPTIONS, make_options
+from polar_pipeline.recordings.angle_files import frame_files, is_pattern
+from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.messages import stated_offset
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE, read_camera_file
 from polar_pipeline.recordings.source import first_camera_info, recorded_metadata
 
+_LOG = logging.getLogger(__name__)
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
 #: Options that follow from the state of a camera; messages tell their number of bits, pictures do not.
@@ -46,9 +50,19 @@ def recorded_state(recording: Path) -> Optional[CameraFacts]:
         raise unreadable(recording, f"the state of the camera: {err}") from err
 
 
-def camera_file(frames: Path) -> Path:
-    """Return where the state of the camera of captured frames is: beside a file, or in a folder of pictures."""
-    return (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
+def camera_files(frames: Path, stated: Stated = NOTHING_STATED) -> List[Path]:
+    """List where the state of the camera of captured frames is: beside each file, or in a folder of pictures."""
+    if is_pattern(str(frames)):
+        files = [file for row in frame_files(frames, stated)[0] for file in row.files]
+        return [folder / CAMERA_FILE for folder in dict.fromkeys(file.parent for file in files)]
+    is_folder = frames.is_dir() or str(frames) == "-"  # beside the standard input there is nothing
+    return [(frames if is_folder else frames.parent) / CAMERA_FILE]
+
+
+def warn_of_nonlinearity(place: Path, state: Optional[CameraFacts]) -> None:
+    """Log that pixel values of frames, whose state of the camera is at `place`, are not proportional to light."""
+    if state is not None and state.nonlinearity:
+        _LOG.warning("%s: %s", place, state.nonlinearity)
 
 
 def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes: int) -> Arguments:
@@ -61,25 +75,50 @@ def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes
     return {} if offset is None else {"roi_offset": offset}
 
 
+def _recorded_options(recording: Path, stated: Stated) -> Iterator[Tuple[Path, Dict[str, object]]]:
+    """Yield the options by the states of the camera of a recording and where they are, or what has no state."""
+    state = recorded_state(recording)
+    if state is not None:
+        warn_of_nonlinearity(recording, state)
+        yield recording, state.options()
+        return
+    paths = camera_files(recording, stated)
+    for path in paths:
+        state = load_facts(path) if read_camera_file(path) else None
+        warn_of_nonlinearity(path, state)
+        if state is not None:
+            yield path, state.picture_options()
+        else:
+            yield path.parent if len(paths) > 1 else recording, {}
+
+
 def with_recorded_state(
-    arguments: Arguments, recording: Path, topic: str = "", max_bytes: int = MAX_BYTES
+    arguments: Arguments,
+    recordings: Sequence[Path],
+    topic: str = "",
+    max_bytes: int = MAX_BYTES,
+    stated: Stated = NOTHING_STATED,
 ) -> Arguments:
-    """Return arguments of a pipeline with those that follow from the state of the camera, if a recording has one.
+    """Return arguments of a pipeline with those that follow from the state of the camera, if recordings have one.
 
     Without one, the region is that of the first `camera_info`. `messages.to_raw` checks each frame against its own
-    `camera_info`. The recording may be a picture or a folder of pictures.
+    `camera_info`. A recording may be a picture, a folder of pictures or a pattern; `stated` is how these are read.
 
     Raises:
-        ValueError: The state cannot be read, or contradicts an argument; the message names both.
+        ValueError: A state cannot be read, or contradicts an argument or another one; the message names both.
+        SourceError: A pattern has no files.
     """
-    state, path = recorded_state(recording), camera_file(recording)
-    options: Dict[str, object] = state.options() if state else {}
-    if state is None and read_camera_file(path):
-        options = load_facts(path).picture_options()
-    for name, value in options.items():
-        if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
-            raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
-    arguments = {**options, **arguments}
-    if "roi_offset" not in arguments:
-        arguments.update(recorded_region(arguments, recording, topic, max_bytes))
-    return arguments
+    rows: List[Tuple[Path, Arguments]] = []
+    for recording in dict.fromkeys(recordings):
+        for path, options in _recorded_options(recording, stated):
+            for name, value in options.items():
+                if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
+                    raise ValueError(f"{name} is {arguments[name]}, and {path} was recorded with {value}")
+            row = {**options, **arguments}
+            if "roi_offset" not in row:
+                row.update(recorded_region(row, recording, topic, max_bytes))
+            rows.append((path, row))
+            if row != rows[0][1]:
+                both = f"{rows[0][0]} and {path}"
+                raise ValueError(f"{both} are of different settings of the camera: process their frames one by one")
+    return rows[0][1] if rows else arguments

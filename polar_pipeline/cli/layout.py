@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    options = requested_options(values, ("intensity",), values.image)
+    options = requested_options(values, ("intensity",), [values.image])
     frame, check = read_frame(values, options)
     print(check.layout.text)
     log_warnings(row for row in check.warnings if row.text != check.layout.text)

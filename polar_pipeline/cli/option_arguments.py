@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from polar_pipeline._util.paths import as_path
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, Arguments, with_recorded_state
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError, errors_as
+from polar_pipeline.cli.shared_arguments import stated_contents
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Option, Options, make_options
@@ -156,7 +157,8 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
         return
     names = _METAVARS.get(row.name) or tuple(filter(None, [row.unit.upper()]))
     is_products = row.name == "products"
-    default = "as the live node publishes them" if row.name == "dtype" else " ".join(map(str, items))
+    of_types = "as the live node publishes them; for arrays of process float32"
+    default = of_types if row.name == "dtype" else " ".join(map(str, items))
     ending = f" Any of {', '.join(PRODUCTS)}." if is_products else f" (default: {default})" if default else ""
     into.add_argument(
         _argument(row.name),
@@ -171,23 +173,26 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
 
 
 def requested_pipeline(
-    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recordings: Sequence[Path] = ()
 ) -> Pipeline:
     """Create the pipeline that the command line requests; the arguments are those of `requested_arguments`.
 
     Raises:
         UsageError: An option is not allowed.
-        SourceError: The recording has no lens calibration that can be used.
+        SourceError: A recording has no lens calibration that can be used, or another one than the first.
     """
     with errors_as(UsageError):
-        arguments = requested_arguments(values, products, recording)
-        if recording is not None and arguments.get("rectify") == FROM_FRAMES:
-            arguments["rectify"] = recorded_lens(recording, getattr(values, "topic", ""), values.max_bytes)
+        arguments = requested_arguments(values, products, recordings)
+        if recordings and arguments.get("rectify") == FROM_FRAMES:
+            lenses = [recorded_lens(path, getattr(values, "topic", ""), values.max_bytes) for path in recordings]
+            if any(lens != lenses[0] for lens in lenses):
+                raise UsageError("the inputs have different lens calibrations: process them one by one")
+            arguments["rectify"] = lenses[0]
         return Pipeline(**arguments)
 
 
 def requested_options(
-    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recordings: Sequence[Path] = ()
 ) -> Options:
     """Return the options that the command line requests; the arguments are those of `requested_arguments`.
 
@@ -195,11 +200,11 @@ def requested_options(
         UsageError: An option is not allowed.
     """
     with errors_as(UsageError):
-        return make_options(**requested_arguments(values, products, recording))
+        return make_options(**requested_arguments(values, products, recordings))
 
 
 def requested_arguments(
-    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recordings: Sequence[Path] = ()
 ) -> Arguments:
     """Return the arguments of `Pipeline` from the command line, else from --params, else from the recorded camera.
 
@@ -208,10 +213,11 @@ def requested_arguments(
     Args:
         values: The command line.
         products: Those to compute if it names none.
-        recording: Recording or picture that may have a lens calibration and the state of the camera; None for none.
+        recordings: Recordings or pictures that may have the state of the camera, which must be the same.
 
     Raises:
         ValueError: An option is not allowed, or contradicts the state of the camera.
+        SourceError: A pattern among the recordings has no files.
     """
     products = getattr(values, "products", products)
     params = getattr(values, "params", None)
@@ -221,7 +227,7 @@ def requested_arguments(
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     arguments["products"] = products
-    if recording is None:
+    if not recordings:
         return arguments
     topic, max_bytes = getattr(values, "topic", ""), getattr(values, "max_bytes", MAX_BYTES)
-    return with_recorded_state(arguments, recording, topic, max_bytes)
+    return with_recorded_state(arguments, recordings, topic, max_bytes, stated_contents(values))

@@ -40,7 +40,6 @@ from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
 from polar_pipeline.cli.option_arguments import (
     add_pipeline_arguments,
     option_files,
-    requested_arguments,
     requested_pipeline,
 )
 from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, stated_contents
@@ -48,7 +47,7 @@ from polar_pipeline.options import OPTIONS, Options
 from polar_pipeline.options.products import PRODUCTS, get_products
 from polar_pipeline.pictures.export import FORMATS, Brightness, Exporter
 from polar_pipeline.pictures.video import CODECS, VideoWriter, open_video
-from polar_pipeline.pipeline import Pipeline, Result, input_frame
+from polar_pipeline.pipeline import Result, input_frame
 from polar_pipeline.quality.frame_checks import check_frame, log_warnings
 from polar_pipeline.recordings.angle_files import frame_files, is_pattern
 from polar_pipeline.recordings.contents import Stated
@@ -97,8 +96,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=FORMATS,
         default="png",
         help="png: pictures to look at; tiff: numbers, floats as TIFF and others as PNG; npy: an array per product; "
-        "npz: an archive per frame. Channels are S0, S1, S2 or red, green, blue, which cv2.imread returns in reverse "
-        "order (default: %(default)s)",
+        "npz: an archive per frame. Numbers are floats unless --dtype is there. Channels are S0, S1, S2 or red, green, "
+        "blue, which cv2.imread returns in reverse order (default: %(default)s)",
     )
     parser.add_argument(
         "--video",
@@ -149,6 +148,10 @@ def _check_usage(values: argparse.Namespace, stated: Stated) -> Set[Tuple[int, i
         raise UsageError(f"{values.output} is not a folder")
     if values.video is not None and values.video.suffix.lower() not in CODECS:
         raise UsageError(f"--video writes {' or '.join(CODECS)}, got {values.video}")
+    is_picture = values.format == "png" and getattr(values, "dtype", "float32") == "float32"
+    if values.gain is not None and not (is_picture or _has_overview(values) or values.video is not None):
+        numbers = f"--format {values.format}" if values.format != "png" else f"--dtype {values.dtype}"
+        raise UsageError(f"--gain is the brightness of pictures to look at; {numbers} writes numbers as they are")
     inodes: Set[Tuple[int, int]] = set()
     for path in (*option_files(values), *(path for path in values.inputs if str(path) != "-")):
         if is_pattern(str(path)):
@@ -184,7 +187,9 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
     with ExitStack() as stack:
         if not hasattr(values, "color_style") and not hasattr(values, "params"):
             values.color_style = "faded"
-        pipeline = stack.enter_context(_pipeline(values, stated))
+        if values.format != "png" and not hasattr(values, "dtype"):
+            values.dtype = "float32"  # as the library; the types of the node's images have 8 bit for light
+        pipeline = stack.enter_context(requested_pipeline(values, _PICTURES, values.inputs))
         options = pipeline.options
         exporter = _exporter(values, options.color_style)
         sources = [
@@ -228,25 +233,6 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
             print(f"{number} frames with the warning {cause}")
     print(f"{invalid[0]} pixels saturated, {invalid[1]} dark")
     return 0
-
-
-def _pipeline(values: argparse.Namespace, stated: Stated) -> Pipeline:
-    """Create the pipeline; the state of the camera beside all inputs must be one.
-
-    Raises:
-        UsageError: An option is not allowed, or inputs state different cameras.
-    """
-    places = [_place(path, stated) for path in values.inputs]
-    with errors_as(UsageError):
-        rows = [requested_arguments(values, _PICTURES, place) for place in dict.fromkeys(places)]
-    if any(str(row) != str(rows[0]) for row in rows[1:]):
-        raise UsageError("the inputs were taken with different settings of the camera: process them one by one")
-    return requested_pipeline(values, _PICTURES, places[0])
-
-
-def _place(path: Path, stated: Stated) -> Path:
-    """Return where the state of the camera of an input is looked for: a path, or the first file of a pattern."""
-    return frame_files(path, stated)[0][0].files[0] if is_pattern(str(path)) else path
 
 
 def _load(options: Options, is_one_of_many: bool, row: Tuple[Path, Source, int, Recorded]) -> _Loaded:
@@ -329,7 +315,7 @@ def _export(
 ) -> int:
     """Write the products of frames, and return the number of frames; threads write while the next are computed."""
     images = [name for name in products if hasattr(values, "products") and not PRODUCTS[name].is_number]
-    count = 0
+    count, legends = 0, {}
     with ExitStack() as stack:
         writers = stack.enter_context(thread_pool(available_cores()))
         video: Optional[VideoWriter] = None
@@ -337,8 +323,9 @@ def _export(
         for name, result in results:
             if not count:
                 exporter.brightness.set_by(result)
+                legends = exporter.legends(products)
                 exporter.folder.mkdir(parents=True, exist_ok=True)
-            paths = exporter.paths(name, result).values()
+            paths = [*exporter.paths(name, result).values(), *legends]
             replaced = next((path for path in paths if path.exists() and _inode(path) in values.inodes), None)
             if replaced is not None:
                 raise UsageError(f"{replaced} would replace an input")
@@ -346,21 +333,24 @@ def _export(
             for number, value in result.items():
                 if not value.ndim:
                     print(f"{name} {number} {float(value):.6f}")
-            writes.append(writers.submit(exporter.write, name, dict(result)))
             if values.video is not None:
                 is_single = len(images) == 1
                 rgb = exporter.picture(images[0], result[images[0]]) if is_single else exporter.overview(name, result)
                 if video is None:
                     rate = values.rate or DEFAULT_RATE
                     video = stack.enter_context(open_video(values.video, rgb.shape[:2], rate, values.force))
+                if rgb.shape[:2] != video.size:
+                    sizes = "{1}x{0} pixels, and the frames before it {3}x{2}".format(*rgb.shape[:2], *video.size)
+                    raise UsageError(f"--video: a picture of {name} has {sizes}; a video is of frames of one size")
                 video.add(rgb)
+            writes.append(writers.submit(exporter.write, name, dict(result)))
             count += 1
             while len(writes) > _AHEAD * available_cores():
                 writes.popleft().result()
         for future in writes:
             future.result()
         if count:
-            exporter.write_legends(products)
+            exporter.write_legends(legends)
     if count:
         print(f"wrote {printable(str(exporter.folder))}")
     if count and values.video is not None:

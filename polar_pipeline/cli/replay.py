@@ -60,7 +60,7 @@ def run(values: argparse.Namespace) -> int:
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare, limit)) if values.compare else None
         products = DEFAULT_PRODUCTS if golden is None else get_products(golden.places)
-        pipeline = stack.enter_context(requested_pipeline(values, products, values.source))
+        pipeline = stack.enter_context(requested_pipeline(values, products, [values.source]))
         reference = open_reference(values, pipeline, stack)
         tolerances = dict(values.tolerance)
         with errors_as(UsageError):

@@ -74,7 +74,7 @@ def run(values: argparse.Namespace) -> int:
 def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
     """Process raw images and show the products."""
     with ExitStack() as stack:
-        pipeline = stack.enter_context(requested_pipeline(values, recording=values.source))
+        pipeline = stack.enter_context(requested_pipeline(values, recordings=[values.source] if values.source else []))
         reference = open_reference(values, pipeline, stack)
         has_times = True
         if values.source is None:

@@ -95,17 +95,31 @@ class Exporter:
                     array = self.overview(frame, products) if name == OVERVIEW else self._stored(name, products[name])
                     stream.write(encode_picture(array, path.suffix))
 
-    def write_legends(self, products: Sequence[str]) -> None:
-        """Write the legends of the colors in pictures of products.
+    def legends(self, products: Sequence[str]) -> Dict[Path, bytes]:
+        """Return the files of the legends of colors in pictures of products, without those that are there already.
+
+        Raises:
+            FileExistsError: A file of another legend exists, and `force` is false.
+        """
+        legends = {name: legend(name, self.color_style) for name in products if self.format in ("png", "tiff")}
+        files: Dict[Path, bytes] = {}
+        for name, rgb in legends.items():
+            path = self.folder / f"{name}_legend.png"
+            data = b"" if rgb is None else encode_picture(rgb, ".png")
+            if data and not (path.is_file() and path.read_bytes() == data):
+                check_absent(path, self.force)
+                files[path] = data
+        return files
+
+    def write_legends(self, legends: Mapping[Path, bytes]) -> None:
+        """Write the files that `legends` returned.
 
         Raises:
             OSError: A file exists, or cannot be written.
         """
-        legends = {name: legend(name, self.color_style) for name in products if self.format in ("png", "tiff")}
-        for name, rgb in legends.items():
-            if rgb is not None:
-                with replacing(self.folder / f"{name}_legend.png", True) as stream:  # the same for all frames and runs
-                    stream.write(encode_picture(rgb, ".png"))
+        for path, data in legends.items():
+            with replacing(path, self.force) as stream:
+                stream.write(data)
 
     def overview(self, frame: str, products: Mapping[str, np.ndarray]) -> np.ndarray:
         """Draw the annotated picture of a frame, (h, w, 3) uint8 RGB."""

@@ -32,13 +32,13 @@ _BT709, _LIMITED = 1, 1
 
 
 class VideoWriter:
-    """A video file that is being written; `open_video` makes one."""
+    """A video file that is being written; `open_video` makes one. Its frames have the `size` (height, width)."""
 
     def __init__(self, av: Any, container: Any, stream: Any, size: Tuple[int, int]) -> None:
         self._av = av
         self._container = container
         self._stream = stream
-        self._size = size
+        self.size = size
         self.frames = 0
 
     def add(self, rgb: np.ndarray) -> None:
@@ -47,7 +47,7 @@ class VideoWriter:
         Raises:
             ValueError: It has another size or type than the video.
         """
-        height, width = self._size
+        height, width = self.size
         if rgb.shape != (height, width, 3) or rgb.dtype != np.uint8:
             raise ValueError(
                 f"a frame of this video must be uint8 of shape ({height}, {width}, 3), got {rgb.dtype} of {rgb.shape}"

@@ -429,10 +429,19 @@ def has_mosaic(encoding: str) -> bool:
     return encoding not in ENCODINGS or ENCODINGS[encoding].channels == 1
 
 
+def is_same_offset(offset: Tuple[int, int], options: Options, is_exact: bool = False) -> bool:
+    """Return whether the option `roi_offset` fits frames that begin at an offset: modulo the mosaic's tile.
+
+    With a calibration, or if `is_exact` is set, they must be equal.
+    """
+    differences = [a - b for a, b in zip(offset, options.roi_offset)]
+    return not any(differences if is_exact or options.calibration else (a % options.sensor.period for a in differences))
+
+
 def check_region(info: CameraInfo, options: Options, shape: Tuple[int, int], is_exact: bool = False) -> None:
     """Check the region that a `sensor_msgs/CameraInfo` states against the option `roi_offset`.
 
-    They must agree modulo the mosaic's tile, and exactly with a calibration or if `is_exact` is set.
+    They must agree as in `is_same_offset`.
 
     Raises:
         FrameError: They differ, the message is of frames of another size, or pixels are binned (cause `region`).
@@ -451,8 +460,7 @@ def check_region(info: CameraInfo, options: Options, shape: Tuple[int, int], is_
             "region",
             f"camera_info states a region of {of[1]}x{of[0]} from {info.region[:2]}, the frame has {width}x{height}",
         )
-    differences = [a - b for a, b in zip(offset, options.roi_offset)]
-    if any(differences if is_exact or options.calibration else (row % options.sensor.period for row in differences)):
+    if not is_same_offset(offset, options, is_exact):
         raise FrameError(
             "region",
             f"camera_info states that frames begin at {offset} of the sensor, and raw.roi_offset (--roi-offset) is "

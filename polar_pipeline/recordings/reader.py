@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import numpy as np
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import numbered
-from polar_pipeline.options import Options, make_options
+from polar_pipeline._util.values import real, truth
+from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.quality.frame_checks import check_frame
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import MAX_BYTES
-from polar_pipeline.recordings.messages import CameraInfo, ImageMessage
+from polar_pipeline.recordings.messages import CameraInfo, ImageMessage, is_same_offset
+from polar_pipeline.recordings.rawpicture import nonlinearity
 from polar_pipeline.recordings.source import Recorded, Source, open_source
+from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
 from polar_pipeline.sensor.mosaic import ANGLES
 
@@ -32,6 +37,7 @@ class StoredFrame:
         stamp_ns: Time stamp in nanoseconds; None for files, which have none.
         image: Pixels and encoding, as a message.
         camera_info: The lens calibration that was recorded with it; None without one.
+        camera: State of the camera in `camera.yaml` beside a file or in a recording of the live node; {} without one.
         is_checked: Whether `to_frame` warns of what looks wrong in the pixels. `read_frames` sets it for the first
             frame of a source: a check takes some milliseconds.
     """
@@ -40,6 +46,7 @@ class StoredFrame:
     stamp_ns: Optional[int]
     image: ImageMessage
     camera_info: Optional[CameraInfo] = None
+    camera: Mapping[str, object] = field(default_factory=dict)
     is_checked: bool = False
 
     @property
@@ -55,8 +62,9 @@ class StoredFrame:
     @property
     def array(self) -> np.ndarray:
         """The numbers: (H, W) of a mosaic; (4, H, W) angle images, in color (4, H, W, 3) as shares of full scale."""
-        options = make_options()
-        frame = messages.to_raw(self.image, options, self.camera_info).unpack()
+        # the numbers do not depend on a region, and on a sensor only by its colors
+        options = make_options("IMX250MYR" if get_format(self.encoding).bayer else "IMX250MZR")
+        frame = messages.to_raw(self.image, options).unpack()
         if frame.light is not None:
             return frame.light.angles
         if not frame.is_split:
@@ -65,17 +73,44 @@ class StoredFrame:
         return np.stack([frame.mosaic[row::2, column::2] for row, column in places])
 
     def to_frame(self, options: Options) -> Frame:
-        """Return the frame's numbers with the meaning that the file and the options state.
+        """Return the frame's numbers with the meaning that the file, the state of the camera and the options state.
 
         Raises:
             FrameError: They contradict each other.
         """
+        options = self._with_camera(options)
         frame = messages.to_raw(self.image, options, self.camera_info)
         if self.is_checked:
             for row in check_frame(frame, options).warnings:
                 if row.cause != "bits":  # which `Pipeline` warns of
                     warnings.warn(f"{self.name}: {row.text}", stacklevel=2)
         return frame
+
+    def _with_camera(self, options: Options) -> Options:
+        """Return options with the number of bits that the state of the camera beside a file has.
+
+        Raises:
+            FrameError: The state contradicts an option, or cannot be read (cause `camera`).
+        """
+        camera, is_file = self.camera, self.stamp_ns is None
+        has_mosaic = messages.has_mosaic(self.encoding)
+        stated = {name: camera[name] for name in ("sensor", "roi_offset", "flip") if has_mosaic and camera.get(name)}
+        with errors_as(partial(FrameError, "camera")):
+            if is_file and camera.get("bit_depth", 16) != 16:  # messages tell their bits
+                stated.update(bit_depth=camera["bit_depth"], alignment="lsb")
+                bits = OPTIONS["bit_depth"].validate(camera["bit_depth"])
+                options = replace(options, bit_depth=options.bit_depth or cast("Any", bits))
+            for name, text in stated.items():
+                own, value = getattr(options, name), cast("Any", OPTIONS[name].validate(text))
+                is_offset = name == "roi_offset"
+                if not (is_same_offset(value, options) if is_offset else OPTIONS[name].is_same(own, value)):
+                    own, value = (getattr(each, "name", each) for each in (own, value))
+                    recorded = f"{self.name} was recorded with {value}"
+                    raise ValueError(f"{name} is {own}, and {recorded}: Pipeline({name}={value!r})")
+            tone = nonlinearity(real("gamma", camera.get("gamma", 1.0)), truth("lut", camera.get("lut", False)))
+        if tone and self.is_checked:
+            warnings.warn(f"{self.name}: {tone}", stacklevel=4)
+        return options
 
 
 def read_frames(
@@ -132,6 +167,6 @@ def stored_frame(source: AnyPath, opened: Source, index: int, record: Recorded) 
     """
     image = record.image()
     if not record.message_type:  # of a file
-        return StoredFrame(image.frame_id, None, image)
+        return StoredFrame(image.frame_id, None, image, camera=record.camera)
     name = numbered(as_path(source).stem, index, opened.total)
-    return StoredFrame(name, image.stamp_ns, image, record.camera_info)
+    return StoredFrame(name, image.stamp_ns, image, record.camera_info, record.camera)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -16,6 +17,7 @@ from typing import (
     Generator,
     Iterable,
     Iterator,
+    Mapping,
     Optional,
     Set,
     Tuple,
@@ -38,7 +40,7 @@ from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, check_size, reading
 from polar_pipeline.recordings.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
 from polar_pipeline.recordings.pixel_files import FrameSource
-from polar_pipeline.recordings.rawpicture import checked_picture
+from polar_pipeline.recordings.rawpicture import CAMERA_METADATA, camera_beside, checked_picture
 from polar_pipeline.recordings.rawzstd import TRANSPORT, load_zstandard
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
@@ -75,6 +77,8 @@ class Recorded:
     max_bytes: int = MAX_BYTES  # largest size of the image
     #: The newest lens calibration, or the one with the image's stamp; before the first, the first. None without any.
     camera_info: Optional[CameraInfo] = None
+    #: State of the camera, as in `CAMERA_FILE` beside a file or in the metadata of a recording; {} without one.
+    camera: Mapping[str, object] = field(default_factory=dict)
 
     def image(self) -> ImageMessage:
         """Decode the image; its stamp is the recorded time if it has none, or one before 1970.
@@ -200,7 +204,11 @@ def open_source(
                 info_key = _camera_info_topic(recording, key, max_bytes)
                 first_info = _first_message(recording, info_key, max_bytes) if info_key else None
                 rows = recording.messages([key, info_key] if info_key else [key])
-                recorded = (Recorded(time_ns, message_type, data, max_bytes) for message_type, time_ns, data in rows)
+                camera = _recorded_camera(path)
+                recorded = (
+                    Recorded(time_ns, message_type, data, max_bytes, camera=camera)
+                    for message_type, time_ns, data in rows
+                )
                 records = _with_camera_infos(recorded, first_info)
                 source = Source(key[0], recording.topics[key], records)
             else:
@@ -365,17 +373,25 @@ def _open_pictures(path: Path, topic: str, rate: Optional[float], max_bytes: int
     if topic:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
     sources = [FrameSource(each, stated, max_bytes, named.get(each.files[0])) for each in files]
-    numbered = enumerate((load for source in sources for load in _loads(source)), 1)
-    records = (Recorded(round(number * 1e9 / (rate or DEFAULT_RATE)), "", load, max_bytes) for number, load in numbered)
+    folders = dict.fromkeys(source.path.parent for source in sources if str(path) != "-")
+    cameras = {folder: camera_beside(folder) for folder in folders}
+    frames = chain.from_iterable(
+        _frames_of(source, cameras.get(source.path.parent, {}), max_bytes) for source in sources
+    )
+    records = (
+        replace(frame, time_ns=round(number * 1e9 / (rate or DEFAULT_RATE))) for number, frame in enumerate(frames, 1)
+    )
     return Source(str(path), sum(map(len, sources)), records, has_times=rate is not None)
 
 
-def _loads(source: FrameSource) -> Iterator[Callable[[], ImageMessage]]:
-    """Yield what reads each frame of a file: a single one when it is asked for, those of a stack before."""
+def _frames_of(source: FrameSource, camera: Mapping[str, object], max_bytes: int) -> Iterator[Recorded]:
+    """Yield each frame of a file: a single one is read when it is asked for, those of a stack before."""
+    images: Iterable[Callable[[], ImageMessage]]
     if len(source) == 1:
-        yield lambda: checked_picture(next(source.messages()), source.path)
+        images = [lambda: checked_picture(next(source.messages()), source.path, camera)]
     else:
-        yield from (partial(checked_picture, image, source.path) for image in source.messages())
+        images = (partial(checked_picture, image, source.path, camera) for image in source.messages())
+    yield from (Recorded(0, "", image, max_bytes, camera=camera) for image in images)
 
 
 # ---------------------------------------------------------------------------------------------------- lens calibrations
@@ -443,6 +459,14 @@ def recorded_metadata(path: Path) -> Dict[str, str]:
             for record in islice(StreamReader(plain, emit_chunks=True, record_size_limit=MAX_BYTES).records, 2):
                 if isinstance(record, Metadata) and record.name == METADATA:
                     return dict(record.metadata)
+    return {}
+
+
+def _recorded_camera(path: Path) -> Dict[str, object]:
+    """Return the state of the camera in the metadata of a recording; {} without one that can be read."""
+    with suppress(RecursionError, ValueError):  # commands that need it say what is wrong
+        rows = json.loads(recorded_metadata(path).get(CAMERA_METADATA, "{}"))
+        return rows if isinstance(rows, dict) else {}
     return {}
 
 

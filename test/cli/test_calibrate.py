@@ -236,7 +236,7 @@ def test_dark_frames_alone_make_a_file(tmp_path: Path, capsys: Any) -> None:
 
 def test_recordings_with_the_state_of_the_camera(tmp_path: Path, capsys: Any) -> None:
     """They need no arguments for region and mirrored readout, which may not contradict."""
-    facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", (64, 48), (4, 2), (True, False), 0.0, 1.0, None)
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", (64, 48), (4, 2), (True, False), 0.0, 1.0, None, gamma=0.5)
     raws = np.random.default_rng(0).integers(1, 9, (20, 48, 64)).astype(np.uint8)
     for name, metadata in (("with", {CAMERA_METADATA: json.dumps(facts.rows())}), ("without", {})):
         with open_sink(tmp_path / f"{name}.mcap", metadata) as sink:
@@ -249,6 +249,7 @@ def test_recordings_with_the_state_of_the_camera(tmp_path: Path, capsys: Any) ->
         return cli.main(["calibrate", *words, "-o", str(tmp_path / f"{name}.npz"), "--report", "-", *more])
 
     assert calibrated("with") == 0
+    assert "with.mcap: the camera applies gamma 0.5, so DoLP is wrong" in capsys.readouterr().err
     assert calibrated("without", "--roi-offset", "4", "2", "--flip-x") == 0
     first, second = (load_calibration(tmp_path / f"{name}.npz") for name in ("with", "without"))
     assert first.digest == second.digest

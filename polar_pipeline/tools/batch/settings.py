@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from polar_pipeline.camera.recorded import camera_file
+from polar_pipeline.camera.recorded import camera_files
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.job import metadata
@@ -80,8 +80,7 @@ def result_key(settings: BatchSettings, described: Mapping[str, str], recording:
         SourceError: A golden or reference recording is missing.
         OSError: The state of the camera cannot be read.
     """
-    state = camera_file(Path(recording.location))
-    has_state = not scheme_of(recording.location) and state.is_file()
+    states = [] if scheme_of(recording.location) else camera_files(Path(recording.location))
     golden = [str(golden_of(folder, recording.name)) for folder in (settings.compare, settings.reference) if folder]
     parts = [
         recording.token,
@@ -90,6 +89,6 @@ def result_key(settings: BatchSettings, described: Mapping[str, str], recording:
         [settings.topic, settings.rate, settings.max_bytes, settings.writes_products],
         sorted(settings.tolerances.items()),
         [list_recordings([path])[0].token for path in golden],
-        hashlib.sha256(state.read_bytes()).hexdigest() if has_state else "",
+        *(hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in states),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -112,7 +112,7 @@ def _processed(task: Task) -> Outcome:
     with ExitStack() as stack:
         path = stack.enter_context(local_copy(task.recording, settings.spool, settings.spool_bytes))
         arguments = {**settings.arguments, "threads": settings.arguments.get("threads") or _threads()}
-        arguments = with_recorded_state(arguments, path, settings.topic, settings.max_bytes)
+        arguments = with_recorded_state(arguments, [path], settings.topic, settings.max_bytes)
         pipeline = kept_pipeline(arguments)
         of_the_camera = {name: task.described[name] for name in (*OF_THE_CAMERA, "tile")}
         difference = differences(task.described, {**metadata(pipeline.options), **of_the_camera})

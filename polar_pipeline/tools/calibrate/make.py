@@ -15,7 +15,7 @@ from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.values import number, real
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.camera.recorded import recorded_region, recorded_state
+from polar_pipeline.camera.recorded import recorded_region, recorded_state, warn_of_nonlinearity
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.sensor.mosaic import Sensor
@@ -222,6 +222,8 @@ def recorded_arguments(
     statements += [(path, state.options()) for path, state in states.items() if state]
     for path in (path for path, state in states.items() if not state):
         statements.append((path, recorded_region(dict(stated), path, topic, max_bytes)))
+    for file, facts in [*([(session.file, session.facts)] if session else []), *states.items()]:
+        warn_of_nonlinearity(file, facts)
     arguments = dict(stated)
     for file, name, value in ((file, *item) for file, values in statements for item in values.items()):
         if name not in arguments:
