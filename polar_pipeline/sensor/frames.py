@@ -31,6 +31,9 @@ MIN_MISFIT = 0.01
 SIXTEEN_BITS = (1 << 16) - 1
 #: Rows of a frame, more or less, whose bits are looked at.
 _SAMPLED_ROWS = 128
+#: Numbers of bits that numbers in the wrong byte order show, share of numbers in which both bytes are not 0 then, and
+#: how many different ones: fewer may leave out bits by chance.
+_SWAPPED_BITS, _SWAPPED_SHARE, _SWAPPED_NUMBERS = range(9, 15), 0.001, 32
 #: Depths of cameras, and what numbers below them may have.
 _DEPTHS = {10: "10 or 12", 12: "12", 14: "14"}
 
@@ -385,6 +388,32 @@ def used_bits(numbers: np.ndarray) -> int:
     return int(np.bitwise_or.reduce(np.bitwise_or.reduce(numbers[::step], axis=0), axis=None))
 
 
+def has_swapped_bytes(numbers: np.ndarray) -> bool:
+    """Return whether 16-bit numbers use the bits of numbers of fewer bits whose bytes are in the other order.
+
+    Light uses adjacent bits: 0x0FFF, or 0xFFF0, which are 0xFF0F and 0xF0FF in the other order.
+    """
+    if numbers.dtype != np.uint16:
+        return False
+    used = used_bits(numbers)
+    other = used >> 8 | (used & 0xFF) << 8
+    adjacent = other // ((other & -other) or 1)
+    if adjacent & (adjacent + 1) or adjacent.bit_length() not in _SWAPPED_BITS:
+        return False
+    rows = numbers[:: len(numbers) // _SAMPLED_ROWS | 1]
+    share = np.count_nonzero((rows > 0xFF) & (rows & 0xFF != 0)) / rows.size
+    return bool(share > _SWAPPED_SHARE) and len(np.unique(rows)) >= _SWAPPED_NUMBERS
+
+
+def swapped_bytes() -> FrameWarning:
+    """Return the warning about 16-bit numbers in the wrong byte order."""
+    return FrameWarning(
+        "encoding",
+        "16-bit numbers have their two bytes in the other order: the driver states the wrong one (is_bigendian), or a "
+        "file without a header is big-endian: save np.fromfile(FILE, '>u2') in its shape as NPY",
+    )
+
+
 def full_scale_of_bits(used: int) -> int:
     """Return the value of a saturated pixel among 16-bit numbers of unknown depth, by the bits that they use.
 
@@ -408,9 +437,11 @@ def full_scale_of_depth(used: int, bits: int, alignment: str) -> int:
 
 
 def bit_warnings(frame: Frame, bit_depth: int) -> List[FrameWarning]:
-    """Return what looks wrong about the significant bits of a frame's numbers, with the option `bit_depth`."""
+    """Return what looks wrong about the bits of a frame's numbers, with the option `bit_depth`."""
     if isinstance(frame, PackedFrame):
         return []
+    if has_swapped_bytes(frame.mosaic):
+        return [swapped_bytes()]
     if frame.mosaic.dtype == np.uint16:
         text = _bits_contradiction(used_bits(frame.mosaic), frame.full_scale, bit_depth)
     else:
