@@ -316,7 +316,8 @@ class Pipeline:
         frames = [input_frame(mosaic, self.options) for mosaic in mosaics]
         self.output_size(frames[0].shape)  # refuses frames of which a geometry leaves nothing
         if not self._has_warned and (has_stated or (isinstance(raw, np.ndarray) and raw.dtype != np.uint8)):
-            rows = [row for frame in frames for row in bit_warnings(frame, self.options.bit_depth)]
+            bits = self.options.bit_depth, self.options.calibrated_bits
+            rows = [row for frame in frames for row in bit_warnings(frame, *bits)]
             texts = {row.text for row in (*stated, *rows)}
             for text in sorted(texts):
                 self._has_warned = True
