@@ -24,7 +24,7 @@ from polar_pipeline.sensor.frames import (
     has_swapped_bytes,
     swapped_bytes,
 )
-from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 _LOG = logging.getLogger(__name__)
 #: Seconds of a stream between two checks: a check takes some milliseconds, and its result seldom changes.
@@ -44,6 +44,8 @@ _NOISE, _NEAR_NOISE, _LOW_BYTE, _HIGH_BITS = 15 / 16, 0.05, 0.8, 0.4
 _POLARIZED = 8.0
 #: Sides of the frames that are looked at, and brightness in levels: few pixels or levels tell nothing.
 _SIDE, _LEVELS = 128, 16
+#: Pixels that some cameras read out of a sensor beyond its size.
+_MORE_PIXELS = 16
 #: Packings of 12 bits that take the same bytes.
 _OF_12_BITS = ("12p", "12Packed")
 #: Rows whose bytes are read in both ways, about.
@@ -72,7 +74,8 @@ def check_frame(frame: Frame, options: Options, stated: Iterable[FrameWarning] =
     of_bytes = list(_byte_warnings(frame))
     if of_bytes:  # the numbers have no meaning
         return FrameCheck(layout, (*stated, *of_bytes))
-    warnings = [*stated, *bit_warnings(frame, options.bit_depth), *_size_warnings(frame, options)]
+    of_bits = bit_warnings(frame, options.bit_depth, options.calibrated_bits)
+    warnings = [*stated, *of_bits, *_size_warnings(frame, options)]
     return FrameCheck(layout, (*warnings, *_pixel_warnings(sample, options.read_out(frame.shape), layout, warnings)))
 
 
@@ -162,8 +165,19 @@ def _name_of(fmt: RawFormat) -> str:
 
 
 def _size_warnings(frame: Frame, options: Options) -> Iterator[FrameWarning]:
-    """Yield that a frame has a size as of a picture that was scaled down."""
+    """Yield that a frame has a size as of a picture that was scaled down, or ends beyond the sensor."""
     height, width = options.sensor.size
+    starts, period = options.roi_offset[::-1], options.sensor.period
+    ends = [start + side for start, side in zip(starts, frame.shape)]
+    limits = [side + (0 if start % period else _MORE_PIXELS) for start, side in zip(starts, (height, width))]
+    is_outside = any(starts) and (ends[0] > limits[0] or ends[1] > limits[1])
+    if is_outside and options.sensor.name in SENSORS:  # the size of other sensors is unknown
+        text = (
+            f"a frame of {frame.shape[1]}x{frame.shape[0]} pixels from {options.roi_offset} on ends at {ends[1]}x"
+            f"{ends[0]}, beyond the {width}x{height} of the {options.sensor.name}: raw.roi_offset (--roi-offset), the "
+            "region in camera_info or the sensor (--sensor) is wrong"
+        )
+        yield FrameWarning("size", text)
     if frame.shape == (width, height) != (height, width):
         text = (
             f"{height}x{width} pixels are the sensor's {width}x{height} turned, so other polarizers are in front of "

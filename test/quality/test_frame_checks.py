@@ -283,6 +283,28 @@ def test_half_and_quarter_of_the_sensor(sensor: str) -> None:
         assert causes(RawFrame(raw[:-2], 255), sensor) == []
 
 
+@pytest.mark.parametrize(
+    ("sensor", "size", "offset", "expected"),
+    [
+        (MONO, (2448, 2048), (1, 0), ["size"]),
+        (MONO, (2448, 2048), (0, 1), ["size"]),
+        (MONO, (2448, 2048), (60000, 60000), ["size"]),
+        (MONO, (640, 480), (1840, 0), ["size"]),
+        (COLOR, (2448, 2048), (2, 0), ["size"]),
+        (MONO, (640, 480), (1808, 1568), []),
+        (MONO, (640, 480), (1807, 1567), []),
+        (MONO, (2448, 2048), (8, 8), []),  # cameras with 2464x2056 pixels
+        ("IMX253MZR", (4096, 3000), (8, 4), []),
+        ("90 45 / 135 0", (640, 480), (5001, 0), []),  # a sensor of unknown size
+    ],
+)
+def test_a_frame_that_ends_beyond_the_sensor(
+    sensor: str, size: Tuple[int, int], offset: Tuple[int, int], expected: List[str]
+) -> None:
+    raw = np.random.default_rng(0).integers(20, 200, size[::-1]).astype(np.uint8)
+    assert causes(RawFrame(raw, 255), sensor, roi_offset=offset) == expected
+
+
 def test_a_size_that_is_turned() -> None:
     height, width = SENSORS[MONO].size
     raw = np.random.default_rng(0).integers(20, 200, (width, height)).astype(np.uint8)
