@@ -31,9 +31,9 @@ MIN_MISFIT = 0.01
 SIXTEEN_BITS = (1 << 16) - 1
 #: Rows of a frame, more or less, whose bits are looked at.
 _SAMPLED_ROWS = 128
-#: Numbers of bits that numbers in the wrong byte order show, share of numbers in which both bytes are not 0 then, and
-#: how many different ones: fewer may leave out bits by chance.
-_SWAPPED_BITS, _SWAPPED_SHARE, _SWAPPED_NUMBERS = range(9, 15), 0.001, 32
+#: Share of numbers in which both bytes are not 0 if they are in the wrong order, and how many different ones: fewer may
+#: leave out bits by chance.
+_SWAPPED_SHARE, _SWAPPED_NUMBERS = 0.001, 32
 #: Depths of cameras, and what numbers below them may have.
 _DEPTHS = {8: "8, 10 or 12", 10: "10 or 12", 12: "12", 14: "14"}
 
@@ -398,7 +398,7 @@ def has_swapped_bytes(numbers: np.ndarray) -> bool:
     used = used_bits(numbers)
     other = used >> 8 | (used & 0xFF) << 8
     adjacent = other // ((other & -other) or 1)
-    if adjacent & (adjacent + 1) or adjacent.bit_length() not in _SWAPPED_BITS:
+    if used == SIXTEEN_BITS or not (used >> 8 and used & 0xFF) or adjacent & (adjacent + 1):
         return False
     rows = numbers[:: len(numbers) // _SAMPLED_ROWS | 1]
     share = np.count_nonzero((rows > 0xFF) & (rows & 0xFF != 0)) / rows.size
