@@ -37,8 +37,8 @@ _TILE = 4
 #: right one; and how many times more packed pixels do.
 _ROUGH, _ROUGHER, _ROUGHER_PACKED = 0.6, 3.0, 1.5
 #: Share of pairs whose lowest four bits differ in noise, and its tolerance; share of pairs whose low byte differs at
-#: least, and the largest part of it in which the four bits above it differ. Of 15,600 scenes with noise and without it,
-#: stripes of 2 to 16 pixels and displays among them, none fulfills this in the right packing.
+#: least, and the largest part of it in which the four bits above it differ. Of 15,600 frames in the right packing, at
+#: exposures of 2 to 100 % with noise and without it, mostly of stripes and displays, none fulfills this and is rough.
 _NOISE, _NEAR_NOISE, _LOW_BYTE, _HIGH_BITS = 15 / 16, 0.05, 0.8, 0.4
 #: Ratio of the means of even and odd columns that no light has: fully polarized light has 5.8.
 _POLARIZED = 8.0
