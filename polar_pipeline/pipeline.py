@@ -327,7 +327,8 @@ class Pipeline:
         if type(raw) is np.ndarray and raw.dtype == np.uint8 and raw.ndim == 2:
             self._valid = (raw.dtype, raw.shape)
         if not self._has_warned and (has_stated or (isinstance(raw, np.ndarray) and raw.dtype != np.uint8)):
-            rows = [row for frame in frames for row in bit_warnings(frame, self.options.bit_depth)]
+            bits = self.options.bit_depth, self.options.calibrated_bits
+            rows = [row for frame in frames for row in bit_warnings(frame, *bits)]
             texts = {row.text for row in (*stated, *rows)}
             for text in sorted(texts):
                 self._has_warned = True

@@ -93,9 +93,16 @@ def check_layout(frame: Frame, options: Options, sample: Optional[Sample] = None
     places, means = usable_regions(sample)
     means = means[means.min((1, 2)) > _USABLE[0]]
     if len(means) < _MIN_REGIONS:
-        return LayoutCheck(None, "too little in view that is neither dark nor saturated")
-    check = _check_color(means, frame.shape, options) if options.sensor.is_color else _check_mono(means, options)
+        return LayoutCheck(None, _too_little(sample))
+    check = _check_color(means, frame, options) if options.sensor.is_color else _check_mono(means, options)
     return _check_calibration(sample, places, frame.shape, options, check) if check.fits is not False else check
+
+
+def _too_little(sample: Sample) -> str:
+    """Return why a frame has too few usable regions."""
+    if len(sample.tiles) // 2 * (sample.tiles.shape[1] // 2) < _MIN_REGIONS:
+        return f"the frame is smaller than {_MIN_REGIONS} regions of {REGION}x{REGION} pixels"
+    return "too little in view that is neither dark nor saturated"
 
 
 def _check_calibration(
@@ -180,9 +187,9 @@ def _check_mono(means: np.ndarray, options: Options) -> LayoutCheck:
     return LayoutCheck(None, "no contradiction; a mono frame does not tell odd offsets and flips apart")
 
 
-def _check_color(means: np.ndarray, shape: Tuple[int, int], options: Options) -> LayoutCheck:
+def _check_color(means: np.ndarray, frame: Frame, options: Options) -> LayoutCheck:
     def cost(offset: Tuple[int, int], flip: Tuple[bool, bool]) -> float:
-        return misfit(means, options.sensor.as_read_out(offset, flip, shape).colors)
+        return misfit(means, options.sensor.as_read_out(offset, flip, frame.shape).colors)
 
     (x, y), flip = options.roi_offset, options.flip
     start_x, start_y = 4 * (x // 4), 4 * (y // 4)  # colors repeat after four pixels
@@ -194,6 +201,11 @@ def _check_color(means: np.ndarray, shape: Tuple[int, int], options: Options) ->
     if own < max(_MISFIT, _TIMES * best):
         return LayoutCheck(True, "the colors fit")
     limit = min(own / _TIMES, _TIMES * best)
+    if frame.is_split:  # an odd offset would exchange polarizers, whose images are named
+        even = [offset for offset, value in offsets.items() if value < limit and not (offset[0] % 2 or offset[1] % 2)]
+        tiles = [f"--sensor '{options.sensor.as_read_out(offset).tile()}'" for offset in even]
+        fit = f"{' or '.join(tiles)} (sensor) would" if tiles else "no other order of the Bayer lattice would"
+        return LayoutCheck(False, f"the colors do not fit sensor {options.sensor.name}; {fit}")
     fitting = [f"raw.roi_offset {list(offset)}" for offset, value in offsets.items() if value < limit]
     flips = ((not flip[0], flip[1]), (flip[0], not flip[1]))
     fitting += [f"raw.flip {list(other)}".lower() for other in flips if cost((x, y), other) < limit]
@@ -220,9 +232,10 @@ def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List
     Raises:
         ValueError: There is too little in view, or it is hardly polarized.
     """
-    _, means = usable_regions(take_sample(frame))
+    sample = take_sample(frame)
+    _, means = usable_regions(sample)
     if len(means) < _MIN_REGIONS:
-        raise ValueError("too little in view that is neither dark nor saturated")
+        raise ValueError(_too_little(sample))
     readings = []
     for dx, dy in ((0, 0), (1, 0), (0, 1), (1, 1)):
         offset = (options.roi_offset[0] + dx, options.roi_offset[1] + dy)

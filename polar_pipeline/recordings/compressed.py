@@ -28,6 +28,8 @@ _HEADER = struct.Struct("<IIBII")
 _DEPTH_HEADER = 12
 #: First bytes of data that zstd compressed.
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: First bytes of a PNG file.
+PNG_MAGIC = b"\x89PNG"
 _ADVICE = "record the raw topic, or image_transport's zstd or png"
 
 
@@ -63,32 +65,42 @@ def _decoded(text: str, data: Cdr, max_bytes: int) -> ImageMessage:
     for name in names:
         get_format(name)  # raises what the table of refused names says
     is_depth = "compresseddepth" in kinds
-    image = decode_picture(data[_DEPTH_HEADER:] if is_depth else data, max_bytes)
+    data = data[_DEPTH_HEADER:] if is_depth else data
+    image = decode_picture(data, max_bytes)
     if is_depth and not image.data.view(f"u{image.step // image.width}").all():
         image = _with_warning(image, "pixels are 0, which compressedDepth writes for numbers above depth_max")
-    return _as_stated(image, names) if names else image
+    is_wide = image.step > image.width or (bytes(data[:4]) == PNG_MAGIC and data[24] == 16)  # its bits of a pixel
+    return _as_stated(image, names, is_wide) if names else image
 
 
 def _with_warning(image: ImageMessage, text: str) -> ImageMessage:
     return replace(image, warnings=(*image.warnings, FrameWarning("encoding", f"{text}: {_ADVICE}")))
 
 
-def _as_stated(image: ImageMessage, names: List[str]) -> ImageMessage:
+def _as_stated(image: ImageMessage, names: List[str], is_wide: bool) -> ImageMessage:
     """Return a decoded picture under the encoding that the format of its message states.
 
     `names` are the encoding of the image that was sent, and the one that it was converted to before compression.
+    `is_wide` says that the picture has pixels of 16 bit, which may state that they use fewer.
     """
     first, last = names[0], names[-1]
     sent, converted, decoded = (get_format(name) for name in (first, last, image.encoding))
     if "bayer" in first.lower() and "bayer" not in last.lower():
         raise FrameError("encoding", f"the mosaic was lost when {first} was converted to {last}: {_ADVICE}")
+    refusal = FrameError("encoding", f"its pixels are {image.encoding}, and it states {' as '.join(names)}")
+    if sent.channels > 1:
+        raise refusal
     is_jpeg = any(row.cause == "jpeg" for row in image.warnings)
     if decoded.packing == "u8" != sent.packing and (converted.packing == "u8" or is_jpeg):
         return _with_warning(image, f"{first} was converted to 8 bit, which lost the lower bits")
     is_equal = (sent.packing == "u8") == (decoded.packing == "u8") and decoded.bits in (8, 16, sent.bits)
-    if sent != converted or not is_equal or sent.channels > 1:
-        raise FrameError("encoding", f"its pixels are {image.encoding}, and it states {' as '.join(names)}")
-    return replace(image, encoding=first)
+    states_depth = sent.bits == 16 and decoded.bits < 16 and is_wide  # names in 16 do not
+    if sent != converted or not (is_equal or states_depth):
+        raise refusal
+    if states_depth:
+        return image
+    # rows of pictures are unpacked and have no padding, which their step may leave open under a packed name
+    return replace(image, encoding=first, step=image.step if sent.packing in ("u8", "u16") else 0)
 
 
 def _inflated(data: Cdr, max_bytes: int) -> ImageMessage:

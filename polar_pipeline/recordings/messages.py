@@ -31,6 +31,7 @@ from polar_pipeline.options.topics import IMAGE as IMAGE
 from polar_pipeline.options.topics import image_encoding
 from polar_pipeline.sensor.encodings import ENCODINGS, get_format
 from polar_pipeline.sensor.frames import (
+    MAX_SIDE,
     Frame,
     FrameError,
     FrameWarning,
@@ -409,12 +410,23 @@ def stated_offset(info: CameraInfo, flip: Tuple[bool, bool], sensor: Sensor) -> 
 
     The message counts in the picture mirrored by `flip`, (ReverseX, ReverseY). If the message does not state the
     size of the picture, it is that of the sensor.
+
+    Raises:
+        FrameError: The region does not lie within the picture (cause `region`).
     """
     if not info.states_region:
         return (0, 0) if info.is_whole else None
     start, (height, width) = info.region[:2], info.region[2:]
     sizes = (width or info.width, height or info.height)
     stated = (info.width, info.height), sensor.size[::-1]
+    # some drivers state the size of the region as that of the picture
+    is_beyond = any(whole > size and first + size > whole for first, size, whole in zip(start, sizes, stated[0]))
+    if is_beyond or max(start) > MAX_SIDE:
+        raise FrameError(
+            "region",
+            f"camera_info states a region of {sizes[0]}x{sizes[1]} from {start} of a picture of {info.width}x"
+            f"{info.height}, which ends before",
+        )
 
     def place(first: int, size: int, whole: int, of_sensor: int) -> int:
         last = (whole if whole >= first + size else of_sensor) - first - size

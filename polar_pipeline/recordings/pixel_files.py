@@ -45,7 +45,14 @@ from polar_pipeline.recordings.limits import SourceError, check_size
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, FrameError, FrameWarning
+from polar_pipeline.sensor.frames import (
+    MIN_SIDE,
+    SIXTEEN_BITS,
+    FrameError,
+    FrameWarning,
+    full_scale_of_bits,
+    used_bits,
+)
 from polar_pipeline.sensor.mosaic import ANGLES
 
 #: Suffixes of files that may hold several frames.
@@ -417,12 +424,13 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     check_size("a picture", pixels.nbytes, max_bytes)
     bits = tags.bits if pixels.dtype == np.uint16 and tags.bits <= 16 else 0
     maximum, warnings = _largest(bits, pixels, data[:4] == b"\x89PNG"), tags.warnings
-    if not maximum and tags.maximum and pixels.dtype == np.uint16 and tags.maximum not in ENDINGS:
+    is_wide = pixels.dtype == np.uint16
+    if not maximum and is_wide and tags.maximum not in (0, *ENDINGS, full_scale_of_bits(used_bits(pixels))):
         text = (
             f"the file states numbers up to {tags.maximum}, and full scale is 65535 unless --bit-depth says otherwise"
         )
         warnings = (*warnings, FrameWarning("bits", text))
-    elif not maximum and pixels.dtype == np.uint16:
+    elif not maximum and is_wide:
         maximum = tags.maximum
     with errors_as(partial(FrameError, "type"), SourceError):
         return Pixels(pixels, maximum, warnings, angles_of_names(tags.names), tags.pages > 1)

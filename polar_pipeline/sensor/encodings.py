@@ -153,7 +153,8 @@ def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> Raw
     if 8 < known.bits < 16 and bit_depth not in (0, known.bits):
         raise FrameError(
             "encoding",
-            f"encoding {encoding} states {known.bits} bits, raw.bit_depth (--bit-depth) is {bit_depth}: set it to 0",
+            f"encoding {encoding} states {known.bits} bits, raw.bit_depth (--bit-depth) is {bit_depth}: set it to 0, "
+            "or correct the encoding in the driver or after --raw",
         )
     if known.packing != "u16":
         return known

@@ -31,8 +31,11 @@ MIN_MISFIT = 0.01
 SIXTEEN_BITS = (1 << 16) - 1
 #: Rows of a frame, more or less, whose bits are looked at.
 _SAMPLED_ROWS = 128
+#: Share of numbers in which both bytes are not 0 if they are in the wrong order, and how many different ones: fewer may
+#: leave out bits by chance.
+_SWAPPED_SHARE, _SWAPPED_NUMBERS = 0.001, 32
 #: Depths of cameras, and what numbers below them may have.
-_DEPTHS = {10: "10 or 12", 12: "12", 14: "14"}
+_DEPTHS = {8: "8, 10 or 12", 10: "10 or 12", 12: "12", 14: "14"}
 
 
 class FrameError(ValueError):
@@ -385,6 +388,32 @@ def used_bits(numbers: np.ndarray) -> int:
     return int(np.bitwise_or.reduce(np.bitwise_or.reduce(numbers[::step], axis=0), axis=None))
 
 
+def has_swapped_bytes(numbers: np.ndarray) -> bool:
+    """Return whether 16-bit numbers use the bits of numbers of fewer bits whose bytes are in the other order.
+
+    Light uses adjacent bits: 0x0FFF, or 0xFFF0, which are 0xFF0F and 0xF0FF in the other order.
+    """
+    if numbers.dtype != np.uint16:
+        return False
+    used = used_bits(numbers)
+    other = used >> 8 | (used & 0xFF) << 8
+    adjacent = other // ((other & -other) or 1)
+    if used == SIXTEEN_BITS or not (used >> 8 and used & 0xFF) or adjacent & (adjacent + 1):
+        return False
+    rows = numbers[:: len(numbers) // _SAMPLED_ROWS | 1]
+    share = np.count_nonzero((rows > 0xFF) & (rows & 0xFF != 0)) / rows.size
+    return bool(share > _SWAPPED_SHARE) and len(np.unique(rows)) >= _SWAPPED_NUMBERS
+
+
+def swapped_bytes() -> FrameWarning:
+    """Return the warning about 16-bit numbers in the wrong byte order."""
+    return FrameWarning(
+        "encoding",
+        "16-bit numbers have their two bytes in the other order: the driver states the wrong one (is_bigendian), or a "
+        "file without a header is big-endian: save np.fromfile(FILE, '>u2') in its shape as NPY",
+    )
+
+
 def full_scale_of_bits(used: int) -> int:
     """Return the value of a saturated pixel among 16-bit numbers of unknown depth, by the bits that they use.
 
@@ -407,25 +436,36 @@ def full_scale_of_depth(used: int, bits: int, alignment: str) -> int:
     return low if is_low else low << shift
 
 
-def bit_warnings(frame: Frame, bit_depth: int) -> List[FrameWarning]:
-    """Return what looks wrong about the significant bits of a frame's numbers, with the option `bit_depth`."""
+def bit_warnings(frame: Frame, bit_depth: int, calibrated: int = 0) -> List[FrameWarning]:
+    """Return what looks wrong about the bits of a frame's numbers.
+
+    Args:
+        frame: The frame.
+        bit_depth: The option `bit_depth`.
+        calibrated: Bits of the frames of the calibration; 0 if there is none, or it does not state them.
+    """
     if isinstance(frame, PackedFrame):
         return []
+    if has_swapped_bytes(frame.mosaic):
+        return [swapped_bytes()]
     if frame.mosaic.dtype == np.uint16:
-        text = _bits_contradiction(used_bits(frame.mosaic), frame.full_scale, bit_depth)
+        text = _bits_contradiction(used_bits(frame.mosaic), frame.full_scale, bit_depth, calibrated)
     else:
         text = f"pixels have 8 bits, and bit_depth is {bit_depth}: leave out raw.bit_depth (--bit-depth)"
         text = text if bit_depth not in (0, 8) else ""
     return [FrameWarning("bits", text)] if text else []
 
 
-def _bits_contradiction(used: int, full_scale: int, bit_depth: int) -> str:
+def _bits_contradiction(used: int, full_scale: int, bit_depth: int, calibrated: int) -> str:
     """Return how the bits that 16-bit numbers use contradict their full scale, and the option that fits; "" if not."""
     if full_scale == SIXTEEN_BITS:
         bits = next((bits for bits in _DEPTHS if used < 1 << bits), 16)
         # multiples of 4 are dark pixels of a camera that uses the high bits
         if 16 in (bits, bit_depth) or not used & 0b11:
             return ""
+        if calibrated:  # of fewer bits, or it would have decided
+            text = f"numbers have {bits} bits, and the calibration is of frames of {calibrated}"
+            return f"{text}: calibrate with frames of {bits} bits"
         return (
             f"no 16-bit number is above {(1 << bits) - 1}: if the camera has fewer bits, set --bit-depth "
             f"{_DEPTHS[bits]} (raw.bit_depth), otherwise 16"
@@ -442,7 +482,10 @@ def _bits_contradiction(used: int, full_scale: int, bit_depth: int) -> str:
     if used & ((1 << 16 - bits) - 1) == 0:
         return f"numbers above full scale, {full_scale}, use high bits only: --alignment msb fits (raw.alignment)"
     depth = next((depth for depth in _DEPTHS if used < 1 << depth), 16)
-    return f"numbers are above full scale, {full_scale}: --bit-depth {depth} fits (raw.bit_depth)"
+    text = f"numbers are above full scale, {full_scale}: "
+    if not bit_depth:  # an option would be refused
+        text += "the encoding states too few bits; in the driver, or after --raw, choose one in 16, with which "
+    return f"{text}--bit-depth {depth} fits (raw.bit_depth)"
 
 
 def check_size(height: int, width: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from itertools import product
 from typing import Any, Callable, NamedTuple, Optional, Tuple
@@ -134,7 +135,24 @@ def test_a_sensor_with_other_pairs(angles: Tuple[Tuple[int, ...], ...], named: s
     assert found.text.startswith(named)
 
 
+@pytest.mark.parametrize("place", [(0, 0), (2, 0), (0, 2)])  # red and blue may be exchanged
+def test_bayer_images_of_another_lattice_name_the_tile(place: Tuple[int, int]) -> None:
+    """The option that is named is right; an offset would be refused for angle images."""
+    true = COLOR.as_read_out(place)
+    mosaic = frame("plastic", true).mosaic
+    angles = np.stack([mosaic[row::2, column::2] for row, column in map(COLOR.position, (0, 45, 90, 135))], -1)
+    check = check_layout(RawFrame.of_angles(angles, COLOR, bayer=None), options())
+    assert (check.fits, "roi_offset" in check.text) == (place == (0, 0), False)
+    if not check.fits:
+        tiles = re.findall("--sensor '([^']*)'", check.text)
+        assert true.tile() in tiles
+        for fitting in map(options, tiles):
+            assert check_layout(RawFrame.of_angles(angles, fitting.sensor, bayer=None), fitting).fits
+
+
 def test_nothing_in_view_is_no_verdict() -> None:
+    small = check_layout(RawFrame(np.full((128, 128), 100, np.uint8), 255), options())
+    assert small.text == "the frame is smaller than 8 regions of 64x64 pixels"
     for value in (0, 255):
         assert check_layout(RawFrame(np.full((256, 256), value, np.uint8), 255), options()).fits is None
     assert check_layout(RawFrame(np.full((32, 32), 100, np.uint8), 255), options()).fits is None  # no whole region

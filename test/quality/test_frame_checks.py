@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
@@ -14,9 +15,9 @@ from support import FRAMES, REAL_FRAMES, ROOT, first_of, pairs_of, real_frame, r
 
 from polar_pipeline import SENSORS, RawFrame
 from polar_pipeline.options import make_options
-from polar_pipeline.quality.frame_checks import check_frame
+from polar_pipeline.quality.frame_checks import _byte_warnings, check_frame
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import FORMATS, Frame, PackedFrame, pack
+from polar_pipeline.sensor.frames import FORMATS, Frame, PackedFrame, has_swapped_bytes, pack
 
 #: A region whose size is not a half or a quarter of the sensor's.
 SHAPE = (1020, 1216)
@@ -282,6 +283,28 @@ def test_half_and_quarter_of_the_sensor(sensor: str) -> None:
         assert causes(RawFrame(raw[:-2], 255), sensor) == []
 
 
+@pytest.mark.parametrize(
+    ("sensor", "size", "offset", "expected"),
+    [
+        (MONO, (2448, 2048), (1, 0), ["size"]),
+        (MONO, (2448, 2048), (0, 1), ["size"]),
+        (MONO, (2448, 2048), (60000, 60000), ["size"]),
+        (MONO, (640, 480), (1840, 0), ["size"]),
+        (COLOR, (2448, 2048), (2, 0), ["size"]),
+        (MONO, (640, 480), (1808, 1568), []),
+        (MONO, (640, 480), (1807, 1567), []),
+        (MONO, (2448, 2048), (8, 8), []),  # cameras with 2464x2056 pixels
+        ("IMX253MZR", (4096, 3000), (8, 4), []),
+        ("90 45 / 135 0", (640, 480), (5001, 0), []),  # a sensor of unknown size
+    ],
+)
+def test_a_frame_that_ends_beyond_the_sensor(
+    sensor: str, size: Tuple[int, int], offset: Tuple[int, int], expected: List[str]
+) -> None:
+    raw = np.random.default_rng(0).integers(20, 200, size[::-1]).astype(np.uint8)
+    assert causes(RawFrame(raw, 255), sensor, roi_offset=offset) == expected
+
+
 def test_a_size_that_is_turned() -> None:
     height, width = SENSORS[MONO].size
     raw = np.random.default_rng(0).integers(20, 200, (width, height)).astype(np.uint8)
@@ -291,7 +314,7 @@ def test_a_size_that_is_turned() -> None:
 @pytest.mark.parametrize("sensor", [MONO, COLOR])
 @pytest.mark.parametrize(
     ("written", "read", "share"),
-    [(*names, share) for names in (("12p", "12Packed"), ("12Packed", "12p")) for share in (1, 0.1, 0.02)]
+    [(*names, share) for names in (("12p", "12Packed"), ("12Packed", "12p")) for share in (1, 0.5, 0.3, 0.1, 0.02)]
     + [("16", ">u2", 1), ("16", ">u2", 0.1)],
 )
 def test_bytes_that_are_read_in_another_way(written: str, read: str, share: float, sensor: str) -> None:
@@ -322,6 +345,64 @@ def test_no_warning_about_the_packing_of_a_display(packing: str, aolp: float) ->
     raw = np.rint(np.clip(rng.poisson(light * 10_000) / 10_000, 0, 1) * top).astype(np.uint16)
     rows = np.frombuffer(pack(raw, FORMATS[packing]), np.uint8).reshape(256, -1)
     assert "encoding" not in causes(PackedFrame(rows, FORMATS[packing], 256))
+
+
+def exposed(light: np.ndarray, bits: int) -> np.ndarray:
+    """Light from 0 to 1 with shot noise, in so many bits."""
+    top = (1 << bits) - 1
+    electrons = np.random.default_rng(0).poisson(10_500 * light)
+    return np.rint(np.minimum(electrons / 10_500, 1) * top).astype(np.uint16)
+
+
+@pytest.mark.parametrize("share", [1, 0.6, 0.5, 0.35, 0.25])
+@pytest.mark.parametrize("name", REAL_FRAMES)
+def test_bytes_of_real_frames_at_other_exposures(name: str, share: float) -> None:
+    """In the other packing and in the other byte order, whatever depth an option states; not in the right one."""
+    light = share * real_frame(name)[:1000, :1200] / 255
+    raw = exposed(light, 12)
+    for right, wrong in (("12p", "12Packed"), ("12Packed", "12p")):
+        rows = np.frombuffer(pack(raw, FORMATS[right]), np.uint8).reshape(len(raw), -1)
+        assert "encoding" not in causes(PackedFrame(rows, FORMATS[right], raw.shape[1]))
+        assert causes(PackedFrame(rows, FORMATS[wrong], raw.shape[1])) == ["encoding"]
+    for bits, shift in ((12, 0), (12, 4), (10, 0), (10, 6), (14, 0), (14, 2), (15, 0), (8, 4)):
+        swapped = (exposed(light, bits) << shift).astype(np.uint16)
+        assert "encoding" not in causes(RawFrame(swapped, 65535))
+        if np.mean(swapped > 255) < 0.002:  # numbers of 8 bits look alike in both orders
+            continue
+        for depth in (0, bits, 16):
+            full_scale = ((1 << (depth or 16)) - 1) << (shift if depth == bits else 0)
+            frame = RawFrame(swapped.byteswap(), full_scale)
+            assert causes(frame, bit_depth=depth) == ["encoding"], (bits, shift, depth)
+
+
+@pytest.mark.parametrize("electrons", [0, 10_500])
+@pytest.mark.parametrize("side", [2, 3, 4, 5, 6, 7, 8])
+def test_no_warning_about_the_bytes_of_stripes_and_displays(side: int, electrons: int) -> None:
+    """Stripes, checkerboards and text on displays of any polarization, with noise and without."""
+    y, x = np.mgrid[:256, :258]
+    text = np.kron(np.random.default_rng(0).random((130, 130)) > 0.5, np.ones((side, side)))[:256, :258]
+    angle = np.array([[90, 45], [135, 0]])[y % 2, x % 2]
+    for pattern in (x // side % 2, y // side % 2, (x // side + y // side) % 2, text):
+        for dolp, aolp, low, share in product((0, 0.5, 1), (0, 22.5, 60), (0.02, 0.4), (1, 0.3, 0.1)):
+            light = share * np.where(pattern > 0, 0.95, low) / 2 * (1 + dolp * np.cos(2 * np.radians(angle - aolp)))
+            raw = exposed(light, 12) if electrons else np.rint(4095 * light).astype(np.uint16)
+            for packing in ("12p", "12Packed"):
+                rows = np.frombuffer(pack(raw, FORMATS[packing]), np.uint8).reshape(256, -1)
+                assert not list(_byte_warnings(PackedFrame(rows, FORMATS[packing], 258))), (dolp, aolp, low, share)
+            for shift in (0, 4):
+                assert not has_swapped_bytes((raw << shift).astype(np.uint16)), (dolp, aolp, low, share)
+
+
+@pytest.mark.parametrize("numbers", [[0xFF0F], [0xFF0F, 0x100, 0x4203], [0xF0FF, 0x1020], [0, 0xFFFF], [0]])
+def test_few_numbers_do_not_show_their_byte_order(numbers: List[int]) -> None:
+    assert not has_swapped_bytes(np.resize(np.array(numbers, np.uint16), (64, 65)))
+
+
+def test_a_line_of_metadata_does_not_look_like_swapped_bytes() -> None:
+    """8 bits in the high ones; the camera wrote a counter into some pixels of the first row."""
+    raw = scene("plastic", MONO).astype(np.uint16) << 8
+    raw[0, :16] += 15
+    assert "encoding" not in causes(RawFrame(raw, 65535))
 
 
 def test_angle_images_in_the_other_byte_order() -> None:

@@ -117,6 +117,9 @@ def test_pictures_have_the_encoding_that_is_stated(text: str, raw: np.ndarray, e
         ("mono16; png compressed ", "its pixels are mono8"),
         ("mono16; png compressed mono16", "its pixels are mono8"),
         ("Mono12p; png", "its pixels are mono8"),
+        ("Stokes32F; png compressed ", "its pixels are mono8"),
+        ("Stokes32F; jpeg compressed ", "its pixels are mono8"),
+        ("Angles16; jpeg compressed mono8", "its pixels are mono8"),
     ],
 )
 def test_formats_that_are_refused(text: str, match: str) -> None:
@@ -141,8 +144,36 @@ def test_pictures_of_other_bits_than_stated_are_refused(text: str) -> None:
 def test_pgm_of_other_numbers_than_stated_is_refused() -> None:
     data = b"P5 40 32 4095\n" + RAW16.astype(">u2").tobytes()
     assert read("Mono12; pgm", data).encoding == "Mono12"
-    for text in ("mono16; pgm", "Mono10; pgm"):
-        refused(text, data, "its pixels are Mono12")
+    refused("Mono10; pgm", data, "its pixels are Mono12")
+
+
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_names_in_16_leave_the_depth_to_the_picture(bits: int) -> None:
+    """The chunk sBIT of a PNG of 16 bit, and maxval of a PGM."""
+    raw = RAW16 >> (12 - bits)
+    chunk = b"sBIT" + bytes([bits])
+    png = encoded(raw, ".png")
+    png = png[:33] + struct.pack(">I", 1) + chunk + struct.pack(">I", zlib.crc32(chunk)) + png[33:]
+    pgm = b"P5 40 32 %d\n" % ((1 << bits) - 1) + (
+        raw.astype(">u2").tobytes() if bits > 8 else raw.astype("u1").tobytes()
+    )
+    for text, data in (("mono16; png compressed ", png), ("bayer_rggb16; pgm", pgm), ("16UC1; compressedDepth", b"")):
+        if bits == 8 and data is pgm:
+            refused(text, data, "its pixels are mono8")  # bits were lost
+            continue
+        frame = messages.to_raw(read(text, data or bytes(12) + png)).unpack()
+        assert frame.full_scale == (1 << bits) - 1
+        np.testing.assert_array_equal(frame.mosaic, raw)
+
+
+@pytest.mark.parametrize("width", [16, 32, 40, 64])
+@pytest.mark.parametrize("shift", [0, 4])
+def test_a_picture_under_a_packed_name_is_unpacked(width: int, shift: int) -> None:
+    """At some widths, packed rows with padding would be as long."""
+    raw = (np.resize(RAW16, (32, width)) << shift).astype(np.uint16)
+    frame = messages.to_raw(read("Mono12p; png compressed ", encoded(raw, ".png"))).unpack()
+    assert frame.full_scale == 0xFFF << shift
+    np.testing.assert_array_equal(frame.mosaic, raw)
 
 
 @pytest.mark.parametrize(

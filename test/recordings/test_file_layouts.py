@@ -97,10 +97,10 @@ def tiles(images: np.ndarray, order: Sequence[int] = (0, 1, 2, 3)) -> np.ndarray
     return np.concatenate(rows)
 
 
-def lattice(light: np.ndarray) -> np.ndarray:
-    """(4, H, W) of (4, H, W, 3), behind a Bayer lattice that begins with red."""
+def lattice(light: np.ndarray, order: str = "RGGB") -> np.ndarray:
+    """(4, H, W) of (4, H, W, 3), behind a Bayer lattice."""
     result = np.empty(light.shape[:3])
-    for row, column, channel in ((0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 2)):
+    for row, column, channel in zip((0, 0, 1, 1), (0, 1, 0, 1), map("RGB".index, order)):
         result[:, row::2, column::2] = light[:, row::2, column::2, channel]
     return result
 
@@ -1090,6 +1090,11 @@ COMMANDS: Dict[str, Tuple[Callable[[Path], Any], Tuple[np.ndarray, ...], int]] =
     ),
     "'bayer/{0,45,90,135}.png' --sensor IMX250MYR": (
         lambda f: save_angles(f / "bayer", "{}.png", levels(lattice(PLAIN_COLOR))),
+        (),
+        8,
+    ),
+    "'grbg/{0,45,90,135}.png' --sensor 'G90 G45 R90 R45 / G135 G0 R135 R0 / B90 B45 G90 G45 / B135 B0 G135 G0'": (
+        lambda f: save_angles(f / "grbg", "{}.png", levels(lattice(PLAIN_COLOR, "GRBG"))),
         (),
         8,
     ),

@@ -209,6 +209,10 @@ def test_the_largest_sample_of_tiff_is_full_scale(tmp_path: Path) -> None:
     with pytest.raises(FrameError, match="states numbers up to 4095"):
         decode_picture(tiff([(light(65535), {281: 4095})]))
     assert decode_picture(tiff([(light(65535), {281: int(light(65535).max())})])).encoding == "mono16"  # a statistic
+    high = decode_picture(tiff([(light(4095) << 4, {281: 65520})]))
+    assert (to_raw(high).full_scale, high.warnings) == (65520, ())
+    (warning,) = decode_picture(tiff([(light(4095) << 4, {281: 65000})])).warnings
+    assert (warning.cause, "--bit-depth" in warning.text) == ("bits", True)
 
 
 def test_damaged_tiff_is_refused() -> None:

@@ -164,6 +164,27 @@ def test_contradictions_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("info", "text"),
+    [
+        (Info((2440, 200, 64, 48)), "64x48 from (2440, 200) of a picture of 2448x2048"),
+        (Info((100, 2001, 64, 48)), "64x48 from (100, 2001) of a picture of 2448x2048"),
+        (Info(((1 << 32) - 2, 0, 64, 48)), "64x48 from (4294967294, 0) of a picture of 2448x2048"),
+        (Info(((1 << 32) - 2, 0, 64, 48), size=(0, 0)), "64x48 from (4294967294, 0)"),
+        (Info(((1 << 32) - 2, 0, 64, 48), size=SHAPE), "64x48 from (4294967294, 0)"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [(), ("--flip-x",), ("--roi-offset", "0", "0")])
+def test_regions_beyond_the_picture_are_refused(
+    info: Info, text: str, arguments: Tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = record(tmp_path / "in.mcap", [frame((0, 0))], [info])
+    assert main(["replay", str(path), "-o", str(tmp_path / "out.mcap"), *arguments]) > 0
+    error = capsys.readouterr().err
+    assert f"camera_info states a region of {text}" in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
     ("info", "arguments"),
     [
         (Info((101, 200, 64, 48)), ("--roi-offset", "1", "0")),  # the same modulo the tile

@@ -109,6 +109,12 @@ def warning(raw: np.ndarray, encoding: str = "mono16", **options: Any) -> str:
         (numbers(12), "mono16", {}, "--bit-depth 12 (raw.bit_depth)"),
         (numbers(14), "16UC1", {}, "--bit-depth 14 (raw.bit_depth)"),
         (numbers(10), "mono16", {}, "--bit-depth 10 or 12 (raw.bit_depth)"),
+        (numbers(8), "mono16", {}, "--bit-depth 8, 10 or 12 (raw.bit_depth)"),
+        (numbers(12, level=0.7), "Mono10", {}, "choose one in 16, with which --bit-depth 12 fits"),
+        (numbers(14), "BayerRG12", {}, "choose one in 16, with which --bit-depth 14 fits"),
+        (numbers(14), "PolarizeMono12", {}, "choose one in 16, with which --bit-depth 14 fits"),
+        (numbers(16, level=0.7), "Mono14", {}, "choose one in 16, with which --bit-depth 16 fits"),
+        (numbers(14), "mono16", {"calibration": calibration(12)}, "calibrate with frames of 14 bits"),
         (numbers(12, 4), "mono16", {"bit_depth": 12}, "--alignment msb"),
         (numbers(10, 6), "mono16", {"bit_depth": 10}, "--alignment msb"),
         (numbers(12, 4), "Mono12", {}, "--alignment msb"),
@@ -122,6 +128,39 @@ def warning(raw: np.ndarray, encoding: str = "mono16", **options: Any) -> str:
 )
 def test_options_that_do_not_fit(raw: np.ndarray, encoding: str, options: Dict[str, Any], text: str) -> None:
     assert text in warning(raw, encoding, **options)
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "options"),
+    [
+        (numbers(8), "mono16", {}),
+        (numbers(12), "mono16", {}),
+        (numbers(14), "Mono12", {}),
+        (numbers(14), "Mono12", {"bit_depth": 12}),
+        (numbers(16, level=0.7), "BayerRG10", {}),
+        (numbers(12, 4), "Mono12", {}),
+        (numbers(12), "Mono12p", {"alignment": "msb"}),
+        (numbers(16, level=0.7), "mono16", {"bit_depth": 12}),
+    ],
+)
+def test_what_a_warning_names_ends_it(raw: np.ndarray, encoding: str, options: Dict[str, Any]) -> None:
+    """Each option that is named is taken, and so is what a refusal of it names."""
+    for _ in range(4):
+        try:
+            text = warning(raw, encoding, **options)
+        except FrameError as err:
+            text = str(err)
+        if not text:
+            return
+        if "one in 16" in text:
+            encoding = "mono16"
+        if "set it to 0" in text:
+            options = {**options, "bit_depth": 0}
+        elif "--bit-depth" in text:
+            options = {**options, "bit_depth": int(text.partition("--bit-depth ")[2].split()[0].rstrip(","))}
+        if "--alignment" in text:
+            options = {**options, "alignment": text.partition("--alignment ")[2].split()[0]}
+    pytest.fail(f"{text} again")
 
 
 @pytest.mark.parametrize(
