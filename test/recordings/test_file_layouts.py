@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import struct
 import zipfile
 import zlib
 from functools import partial
@@ -249,6 +250,50 @@ def save_numbered_pages(path: Path, images: np.ndarray) -> Path:
     return path
 
 
+def save_tags(path: Path, image: np.ndarray, *tags: Tuple[int, str, int, Any], **options: Any) -> Path:
+    """Write a TIFF file with additional tags: number, type, count and value of each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"photometric": "rgb" if image.ndim == 3 else "minisblack", "metadata": None, **options}
+    tifffile.imwrite(path, image, extratags=[(*tag, True) for tag in tags], **options)
+    return path
+
+
+def save_planes(folder: Path, images: np.ndarray) -> Path:
+    """Write four color images, each color of which is a plane of its own."""
+    for k, angle in enumerate(DEGREES):
+        planes = np.ascontiguousarray(np.moveaxis(images[k], 2, 0))
+        save_tags(folder / f"s_{angle}.tif", planes, planarconfig="separate")
+    return folder
+
+
+def save_v5(path: Path, image: np.ndarray, flag: int, kind: int) -> Path:
+    """Write a MAT file of version 5 in which a class of arrays has numbers of another type, or an unknown one."""
+    save_mat(path, raw=image)
+    data = bytearray(path.read_bytes())
+    data[144], data[176] = flag, kind
+    path.write_bytes(data)
+    return path
+
+
+def damaged_v4(folder: Path) -> Path:
+    """A MAT file of version 4 whose array states more rows than the memory of a computer holds."""
+    pytest.importorskip("scipy.io").savemat(str(folder / "in.mat"), {"raw": mosaic(levels(A))}, format="4")
+    data = bytearray((folder / "in.mat").read_bytes())
+    data[7] = 0x59
+    (folder / "in.mat").write_bytes(data)
+    return folder / "in.mat"
+
+
+def turned_video(folder: Path) -> Path:
+    """A video whose track has a matrix that turns it by 90 degrees."""
+    path = save_video(folder / "in.mp4", [mosaic(levels(A))] * 2)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"tkhd") + 44  # of the matrix
+    data[at : at + 36] = struct.pack(">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30)
+    path.write_bytes(data)
+    return path
+
+
 def with_chunk(path: Path, kind: bytes, data: bytes) -> Path:
     """Insert a chunk behind the header of a PNG file."""
     content = path.read_bytes()
@@ -275,6 +320,14 @@ READ: Dict[str, Layout] = {
     "mosaic with opaque alpha": picture(alpha(mosaic(levels(A)), 255)),
     "mosaics of little polarization": picture(mosaic(levels(WEAK)), WEAK),
     "TIFF pages": layout(lambda f: save_pages(f / "in.tif", np.stack([mosaic(levels(x)) for x in (A, B)])), A, B),
+    "TIFF with a white level that is a fraction": layout(
+        lambda f: save_tags(f / "in.tif", mosaic(levels(A, 12)), (50717, "2I", 1, (4095, 1)), (50714, "2I", 1, (0, 1))),
+        bits=12,
+    ),
+    "TIFF of planes of 8 bit": layout(lambda f: save_planes(f, levels(C)), C),
+    "TIFF of a single plane": layout(
+        lambda f: save_tags(f / "in.tif", mosaic(levels(A, 16)), (284, "H", 1, 2)), bits=16
+    ),
     "TIFF of float32": picture(mosaic(A).astype(np.float32), suffix=".tif", bits=16),
     "TIFF of float64": picture(mosaic(A), suffix=".tif", bits=16),
     "four pages": layout(lambda f: save_pages(f / "in.tif", levels(A))),
@@ -911,6 +964,31 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
         layout(lambda f: save_video(f / "in.mkv", [levels(C)[0]], is_color=True)),
         "lossless.*gray of 8 bit",
     ),
+    **{
+        f"TIFF of planes of {kind}": (layout(lambda f, images=images: save_planes(f, images)), "planar configuration")
+        for kind, images in (("16 bit", levels(C, 16)), ("float", C.astype(np.float32)))
+    },
+    **{
+        f"DNG with {name}": (layout(lambda f, tag=tag: save_tags(f / "in.tif", mosaic(levels(A)), tag)), "black level")
+        for name, tag in (
+            ("a black level", (50714, "2I", 1, (240, 1))),
+            ("black levels of a tile", (50714, "H", 4, (240, 241, 240, 240))),
+            ("black levels of columns", (50715, "2i", 2 * WIDTH, (1, 1) * (2 * WIDTH))),
+            ("a table", (50712, "H", 256, tuple(range(256)))),
+        )
+    },
+    "a MAT file of an unknown type": (layout(lambda f: save_v5(f / "in.mat", mosaic(levels(A)), 9, 60)), "damaged MAT"),
+    "a MAT file that states many rows": (layout(damaged_v4), "in.mat: a damaged MAT file"),
+    "a MAT file of doubles that are stored as integers": (
+        layout(lambda f: save_v5(f / "in.mat", mosaic(levels(A)), 6, 2)),
+        "shares of full scale.*divide by it",
+    ),
+    "a MAT file of a structure": (layout(lambda f: save_mat(f / "in.mat", a={"b": levels(A)})), r"but a \(object"),
+    "an NPY file named .npz": (
+        layout(lambda f: save_array(f / "in.npy", levels(A)).rename(f / "in.npz")),
+        "name it .npy",
+    ),
+    "a video that is turned": (layout(turned_video), "turned by 90 degrees"),
     "a video that is cut off": (layout(cut_video), "damaged video"),
     "a pattern of three": (layout(lambda f: f"{f}/x_{{0,45,90}}.png"), "four alternatives"),
     "nothing that matches": (layout(lambda f: f"{f}/*.png"), "no picture, array or video matches"),
@@ -1206,6 +1284,12 @@ def test_the_commands_of_the_guide(command: str, tmp_path: Path, monkeypatch: An
     (result,) = results  # behind a Bayer lattice, whose colors are interpolated except at the borders
     truth = np.median(stokes(PLAIN_COLOR), (0, 1))
     np.testing.assert_allclose(np.median(result, (0, 1)), truth, 0, 2 * TOLERANCES[bits])
+
+
+def test_a_video_whose_relative_name_has_a_colon(tmp_path: Path, monkeypatch: Any) -> None:
+    save_video(tmp_path / "in.mkv", [mosaic(levels(A))]).rename(tmp_path / "2026-12-01T12:30:05.mkv")
+    monkeypatch.chdir(tmp_path)
+    check(read("2026-12-01T12:30:05.mkv"), [A], TOLERANCES[8])
 
 
 def test_a_folder_is_not_listed_for_every_frame(tmp_path: Path, monkeypatch: Any) -> None:
