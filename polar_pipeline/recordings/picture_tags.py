@@ -8,7 +8,10 @@ import struct
 from math import prod
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
+import numpy as np
+
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
+from polar_pipeline.sensor.mosaic import ANGLES
 
 _JPEG = FrameWarning(
     "jpeg",
@@ -51,6 +54,9 @@ _MAX_CHANNELS, _MAX_PAGES = 4, 100_000
 _MAX_NAME = 256
 #: Compressions that lose details: JPEG in two forms.
 _LOSSY = (6, 7)
+#: Axes of pages in the descriptions of ImageJ and of tifffile.
+_IMAGEJ_AXIS = re.compile(r"\n(frames|slices|channels)=([0-9]{1,6})(?=\n)")
+_SHAPE = re.compile(r'\{"shape": \[([0-9, ]+)\](?:, "axes": "(\w+)")?')
 #: Descriptions by which ImageJ and tifffile state pictures behind the first page without pages of their own.
 _STACK = re.compile(rb'ImageJ=[^\0]{0,200}?\nimages=(?!1\n)|\{"shape": \[([0-9, ]+)\]')
 _SEVERAL = (
@@ -75,6 +81,7 @@ class Tags(NamedTuple):
         bits: Significant bits of a pixel; 0 if it does not say.
         pages: Number of pictures.
         names: Of the pictures, or of the channels; empty if it does not name them.
+        places: The pages in the order of frames of four pages each, if it states axes of several frames; else ().
     """
 
     warnings: Tuple[FrameWarning, ...] = ()
@@ -82,6 +89,7 @@ class Tags(NamedTuple):
     bits: int = 0
     pages: int = 1
     names: Tuple[str, ...] = ()
+    places: Tuple[int, ...] = ()
 
 
 def read_tags(data: bytes) -> Tags:
@@ -141,25 +149,57 @@ def _read_tiff(data: bytes) -> Tags:
         raise FrameError("type", f"its pages have the numbers {page_numbers[:8]}, in another order than in the file")
     description = _as_text(texts.get(_DESCRIPTION, b""))
     bits = _OME_BITS.search(description)
+    axes = _axes(description, len(names))
     return Tags(
         (_JPEG,) if is_lossy else (),
         frozenset(maxima),
         int(bits.group(1)) if bits else 0,
         len(names),
-        tuple(names if all(names) else _ome_channels(description) or _imagej_labels(data, first, texts)),
+        tuple(names if all(names) else _ome_channels(description, axes) or _imagej_labels(data, first, texts)),
+        _places(axes),
     )
 
 
-def _ome_channels(description: str) -> List[str]:
+def _axes(description: str, pages: int) -> Tuple[Tuple[str, int], ...]:
+    """Return the axes of pages and their sizes, as OME, ImageJ or tifffile state them; () for another number of pages.
+
+    The last axis changes fastest. Those of tifffile may have no name.
+    """
+    order, shape = _OME_ORDER.search(description), _SHAPE.match(description)
+    if order is not None:
+        sizes = dict(_OME_SIZE.findall(description))
+        axes = [(axis, int(sizes.get(axis, 1))) for axis in reversed(order.group(1))]
+    elif shape is not None:
+        numbers = [int(number) for number in shape.group(1).split(",") if number.strip()]
+        axes = list(zip(shape.group(2) or "?" * len(numbers), numbers))
+        while axes and prod(size for _, size in axes) != pages:  # the last ones are those of a page
+            axes.pop()
+    else:
+        sizes = dict(_IMAGEJ_AXIS.findall(description))
+        axes = [(axis[0].upper(), int(sizes.get(axis, 1))) for axis in ("frames", "slices", "channels")]
+    return tuple(axes) if prod(size for _, size in axes) == pages else ()
+
+
+def _places(axes: Tuple[Tuple[str, int], ...]) -> Tuple[int, ...]:
+    """Return pages with such axes in the order of frames of four, which are channels or else those of another axis.
+
+    () if there is a single frame, or no axis of four; or if they can be three colors of four angles.
+    """
+    sizes = [size for _, size in axes]
+    is_color = ("C", 3) in axes or (prod(sizes) == 12 and axes[0][0] == "?")
+    fours = [((name == "C", place), place) for place, (name, size) in enumerate(axes) if size == len(ANGLES)]
+    if not fours or is_color or prod(sizes) == len(ANGLES):
+        return ()
+    return tuple(np.moveaxis(np.arange(prod(sizes)).reshape(sizes), max(fours)[1], -1).ravel().tolist())
+
+
+def _ome_channels(description: str, axes: Tuple[Tuple[str, int], ...]) -> List[str]:
     """Return the name of the channel of each page, as the description of an OME-TIFF states them; [] without names."""
-    channels, order = _OME_CHANNEL.findall(description), _OME_ORDER.search(description)
-    sizes = {axis: int(size) for axis, size in _OME_SIZE.findall(description)}
-    if order is None or sizes.get("C") != len(channels):
+    channels, sizes = _OME_CHANNEL.findall(description), dict(axes)
+    if sizes.get("C") != len(channels):
         return channels
-    axes = order.group(1)  # the first one changes fastest
-    places = itertools.product(*(range(sizes.get(axis, 1)) for axis in reversed(axes)))
-    at = len(axes) - 1 - axes.index("C")
-    return [channels[place[at]] for place in itertools.islice(places, _MAX_PAGES)]
+    inner = prod(size for _, size in axes[[name for name, _ in axes].index("C") + 1 :])
+    return [channels[page // inner % len(channels)] for page in range(prod(sizes.values()))]
 
 
 def _has_stack(data: bytes, tags: Numbers) -> bool:

@@ -40,6 +40,7 @@ from polar_pipeline.recordings.contents import (
     Stated,
     has_lattice,
     is_smooth,
+    refuse_three,
     split_frames,
     stacked_angles,
     to_message,
@@ -172,7 +173,7 @@ class FrameSource:
             )
         stated = [image.angles for image in images]
         angles = tuple(row[0] for row in stated) if all(len(row) == 1 for row in stated) else ()
-        frames = stacked_angles(arrays, self._stated, angles)
+        frames = stacked_angles(arrays, self._stated, angles, all(image.is_paged for image in images))
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
@@ -244,6 +245,7 @@ class FrameSource:
 
 def _is_tiff(path: Path) -> bool:
     """Return whether a file begins as a TIFF file, which may have another suffix."""
+    regular_status(path)  # a pipe would wait for a writer
     with path.open("rb") as stream:
         return stream.read(4) in TIFF_MAGICS
 
@@ -439,13 +441,7 @@ def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
     in_order = [rows[place] for place in places_of_angles(list(images))]
     if len({(row.shape, row.dtype) for row in in_order}) != 1:
         return None
-    shape = in_order[0].shape
-    if len(shape) == 3 and shape[0] == 3 and shape[2] != 3:
-        raise FrameError(
-            "type",
-            f"arrays of angles {shape} can be three frames or three colors: save (4, H, W, 3) of colors, or "
-            "(N, 4, H, W) of frames",
-        )
+    refuse_three(in_order[0])
     return np.stack(in_order)
 
 
@@ -505,7 +501,7 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     elif not maximum and pixels.dtype == np.uint16:
         maximum = stated
     with errors_as(partial(FrameError, "type"), SourceError):
-        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names), tags.pages > 1)
+        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names), tags.pages > 1, tags.places)
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:

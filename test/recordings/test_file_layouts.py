@@ -27,6 +27,7 @@ from support import REAL_FRAMES, ROOT, on_cpu, real_frame
 from polar_pipeline import FrameError, Pipeline, cli, read_frames
 from polar_pipeline._util.paths import natural_order
 from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.angle_files import _angle_places
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.sensor.frames import FORMATS, pack
 
@@ -231,8 +232,29 @@ def save_imagej(path: Path, images: np.ndarray, angles: str, name: str = "pol {}
 
 
 def save_ome(path: Path, images: np.ndarray, angles: str, axes: str = "CYX", **metadata: Any) -> Path:
-    tifffile.imwrite(path, images, ome=True, metadata={"axes": axes, "Channel": {"Name": angles.split()}, **metadata})
+    names = {"Channel": {"Name": angles.split()}} if angles else {}
+    tifffile.imwrite(path, images, ome=True, photometric="minisblack", metadata={"axes": axes, **names, **metadata})
     return path
+
+
+def save_hyperstack(path: Path, images: np.ndarray, _: str, axes: str) -> Path:
+    tifffile.imwrite(path, images, imagej=True, metadata={"axes": axes})
+    return path
+
+
+def save_shaped(path: Path, images: np.ndarray, _: str, axes: str) -> Path:
+    tifffile.imwrite(path, images, photometric="minisblack", metadata={"axes": axes} if axes else {})
+    return path
+
+
+def in_axes(frames: Sequence[np.ndarray], axes: str) -> np.ndarray:
+    """Frames of four images, or images of four angles of each frame."""
+    return np.stack(frames, 1 if axes[0] == "C" else 0)
+
+
+def shape_of(axes: str) -> Tuple[int, ...]:
+    """The shape of eight mosaics as frames of four channels, or channels of frames."""
+    return (*((4, 2) if axes[0] == "C" else (2, 4)), 2 * HEIGHT, 2 * WIDTH)
 
 
 def save_page_names(path: Path, images: np.ndarray, angles: str) -> Path:
@@ -516,14 +538,61 @@ READ: Dict[str, Layout] = {
     "12 significant bits of OME, high": layout(
         lambda f: save_ome(f / "in.tif", levels(A, 12) << 4, "0 45 90 135", SignificantBits=12), bits=12
     ),
-    "three frames in each of four files": layout(
+    "three pages in each of four files": layout(
         lambda f: (
-            [save_array(f / f"s_{a}.npy", np.stack([levels(x)[k] for x in (A, B, A)])) for k, a in enumerate(DEGREES)]
+            [save_pages(f / f"s_{a}.tif", np.stack([levels(x)[k] for x in (A, B, A)])) for k, a in enumerate(DEGREES)]
             and f
         ),
         A,
         B,
         A,
+    ),
+    **{
+        f"{count} {kind} frames of axes {axes}, {names or 'without names'}": layout(
+            lambda f, write=write, axes=axes, names=names, count=count: write(
+                f / "in.tif", in_axes([levels(scene(k), 16) for k in range(count)], axes), names, axes
+            ),
+            *map(scene, range(count)),
+            bits=16,
+        )
+        for count in (2, 3, 4, 5)
+        for kind, write, axes, names in (
+            ("OME", save_ome, "TCYX", "0 45 90 135"),
+            ("OME", save_ome, "TCYX", ""),
+            ("OME", save_ome, "CTYX", "0 45 90 135"),
+            ("OME", save_ome, "CZYX", ""),
+            ("ImageJ", save_hyperstack, "TCYX", ""),
+            ("tifffile", save_shaped, "CTYX", ""),
+            ("tifffile", save_shaped, "TZYX", ""),
+        )
+    },
+    "OME channels that change slowest, in another order": layout(
+        lambda f: save_ome(
+            f / "in.tif", in_axes([levels(x)[[2, 1, 0, 3]] for x in (A, B)], "CTYX"), "90 45 0 135", axes="CTYX"
+        ),
+        A,
+        B,
+    ),
+    "stacks of angles without names of axes": layout(
+        lambda f: save_shaped(f / "in.tif", np.stack([levels(x) for x in (A, B, A, B, A)], 1), "", ""), A, B, A, B, A
+    ),
+    "pages of three colors of four angles": layout(
+        lambda f: save_shaped(f / "in.tif", np.moveaxis(levels(C), 3, 1), "", ""), C
+    ),
+    **{
+        f"mosaics of axes {axes}": layout(
+            lambda f, axes=axes: save_ome(
+                f / "in.tif", np.stack([mosaic(levels(scene(k))) for k in range(8)]).reshape(shape_of(axes)), "", axes
+            ),
+            *map(scene, range(8)),
+        )
+        for axes in ("TCYX", "CTYX")
+    },
+    "NPZ of the tile of another sensor": layout(
+        lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=[[0, 45], [135, 90]]), content="mosaics"
+    ),
+    "NPZ of angles in ascending order": layout(
+        lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=list(DEGREES))
     ),
     "files -45 to 90": layout(
         lambda f: [save(f / f"x_{a}.png", levels(A)[k]) for a, k in ((-45, 3), (0, 0), (45, 1), (90, 2))] and f
@@ -834,14 +903,38 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
         ),
         "--content mosaics.*--content angles",
     ),
-    "OME channels that change slowest": (
+    "four arrays of three images": (
         layout(
-            lambda f: save_ome(
-                f / "in.tif", np.stack([levels(A), levels(B)]).swapaxes(0, 1), "0 45 90 135", axes="CTYX"
+            lambda f: (
+                [
+                    save_array(f / f"s_{a}.npy", np.stack([levels(x)[k] for x in (A, B, A)]))
+                    for k, a in enumerate(DEGREES)
+                ]
+                and f
             )
         ),
-        "0, 45, 90 and 135 of a frame must follow each other",
+        "can be three frames or three colors",
     ),
+    "the tile of another sensor": (
+        layout(lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=[[0, 45], [135, 90]])),
+        "--content mosaics --sensor '0 45 / 135 90'",
+    ),
+    **{
+        f"pages by angle of different scenes{text}": (
+            layout(
+                lambda f: save_page_names(
+                    f / "in.tif",
+                    np.concatenate(
+                        [levels(smooth(0.6, 0.3 * k))[[k] * 2] // np.array([[[1]], [[3]]], np.uint8) for k in range(4)]
+                    ),
+                    "0 0 45 45 90 90 135 135",
+                ),
+                **options,
+            ),
+            r"must follow each other: save them as \(N, 4, H, W\); or say --content mosaics",
+        )
+        for text, options in (("", {}), (" in a stated order", {"order": DEGREES}))
+    },
     "dark frames without a lattice": (
         array(np.random.default_rng(0).integers(60, 70, (100, 64, 48)).astype(np.uint16)),
         "--content mosaics.*--content angles",
@@ -929,7 +1022,7 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
     "8 bit in int64": (array(mosaic(levels(A)).astype(np.int64)), "save uint8 or uint16"),
     "negative numbers": (array(mosaic(levels(A)).astype(np.int32) - 20), "integers from 0 to 65535"),
     "float above 1": (array(mosaic(levels(A)).astype(np.float32)), r"0 to 1.*divide by it"),
-    "NaN": (array(np.where(mosaic(A) > 0.9, np.nan, mosaic(A))), "0 to 1, got nan"),
+    "NaN": (array(np.where(mosaic(A) > 0.9, np.nan, mosaic(A))), "0 to 1, got nan to nan, and .* not finite"),
     "bool": (array(mosaic(A) > 0.5), "got bool"),
     "fields": (array(np.zeros((64, 64), [("a", "u1"), ("b", "u1")])), "raw pixels are integers"),
     "an empty array": (array(np.zeros((0, 64, 64), np.uint8)), "each side at least 16"),
@@ -1290,6 +1383,24 @@ def test_a_video_whose_relative_name_has_a_colon(tmp_path: Path, monkeypatch: An
     save_video(tmp_path / "in.mkv", [mosaic(levels(A))]).rename(tmp_path / "2026-12-01T12:30:05.mkv")
     monkeypatch.chdir(tmp_path)
     check(read("2026-12-01T12:30:05.mkv"), [A], TOLERANCES[8])
+
+
+#: Pattern -> names of frames.
+PATTERNS = {"{scene}/a.png": ["left", "right"], "{scene}/*.png": ["left_a", "right_a"], "left/*.png": ["a"]}
+
+
+def test_names_of_a_pattern(tmp_path: Path) -> None:
+    """A named part is the name of a frame: one file each has it as four files have it."""
+    for scene_name in ("left", "right"):
+        save(tmp_path / scene_name / "a.png", mosaic(levels(A)))
+    names = {pattern: [frame.name for frame in read_frames(f"{tmp_path}/{pattern}")] for pattern in PATTERNS}
+    assert names == PATTERNS
+
+
+def test_numbers_that_a_path_repeats_are_looked_at_a_few_times() -> None:
+    path = Path("/".join(["7"] * 75), "x_7_45.png")
+    assert len(list(_angle_places(path))) < 100
+    assert ((f"{path.parent}/x_7_", "", ".png"), 45) in list(_angle_places(path))
 
 
 def test_a_folder_is_not_listed_for_every_frame(tmp_path: Path, monkeypatch: Any) -> None:
