@@ -45,6 +45,8 @@ RAW = (".raw", ".bin", ".dat")
 EXPECTED = f".mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
 
 
+#: Places of a number in a path where angles are looked for, at most: the last ones.
+_MAX_PLACES = 8
 #: The unit behind an angle.
 _BEHIND = re.compile(r"(?i)^[_\-. ]*(?:degrees|degree|deg|d)?(?![a-z])")
 
@@ -78,11 +80,13 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path
     suffixes = RAW if stated.raw else SUFFIXES
     singly = stated.content in ("mosaics", "tiles", "stokes") or bool(stated.raw)
     folders: List[Path] = []
+    names: Dict[Path, str] = {}  # of files that are frames, if they are not those of the files
     if is_pattern(str(path)):
         frames = files_of_pattern(str(path), () if stated.raw else SUFFIXES, bool(stated.order))
         if len(frames[0].files) > 1 and not singly:
             return frames, {}
         files = [file for frame in frames for file in frame.files]
+        names = {frame.files[0]: frame.name for frame in frames if len(frame.files) == 1}
     elif path.is_dir():
         files, folders = pictures_in(path, suffixes), [] if singly else _angle_folders(path)
         if files and folders:
@@ -120,7 +124,7 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path
             f"{path} has four angle images by its names, and it is not clear what {printable(unclear.name)} is: name "
             f"the angle images by a pattern such as {quoted(pattern)}, or say --content mosaics"
         )
-    return groups or [FrameFiles(file.stem, (file,)) for file in files], named
+    return groups or [FrameFiles(names.get(file, file.stem), (file,)) for file in files], named
 
 
 def _same_names(folders: Sequence[Path]) -> List[FrameFiles]:
@@ -208,6 +212,7 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
     alternatives = [match.group(1).split(",") for match in _PARTS.finditer(text) if match.group(1)]
     has_angles = bool(alternatives) or "{angle}" in text
     words = alternatives[0] if alternatives else []
+    is_named = any(match.group(2) for match in _PARTS.finditer(text))
     if any(len(row) != len(ANGLES) or row != words for row in alternatives) or len(set(words)) < len(words):
         raise SourceError(
             f"{printable(text)} must have the same four alternatives in all braces, in the order of angles"
@@ -235,13 +240,13 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         parts = re.fullmatch(regex, str(path))
         if parts is None or is_hidden(path) or (suffixes and path.suffix.lower() not in suffixes):
             continue
+        key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
         if has_angles:
             word = parts.group("angle")
             angle = angles[word] if words else int(word)
-            key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
             frames.setdefault(key, {}).setdefault(angle, []).append(path)
         else:
-            single.append(FrameFiles(path.stem, (path,)))
+            single.append(FrameFiles(_name_of(key, text) if is_named else path.stem, (path,)))
     if not frames and not single:
         raise SourceError(f"no picture, array or video matches {quoted(text)}; recordings are named without a pattern")
     return single or [_complete(frame, _name_of(key, text), text) for key, frame in frames.items()]
@@ -391,7 +396,7 @@ def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:
     for match in re.finditer("[0-9]+", text):
         by_number.setdefault(int(match.group()), []).append(match)
     for number, matches in by_number.items():
-        for first, last in combinations(range(len(matches) + 1), 2):
+        for first, last in combinations(range(max(0, len(matches) - _MAX_PLACES), len(matches) + 1), 2):
             ends = [0, *(match.end() for match in matches[first:last])]
             starts = [*(match.start() for match in matches[first:last]), len(text)]
             yield (*(text[end:start] for end, start in zip(ends, starts)), path.suffix.lower()), number

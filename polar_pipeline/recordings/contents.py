@@ -60,6 +60,8 @@ _DIFFERENT = 0.1
 #: Share by which one of them is brighter than the other in all of a frame, above which the angles are others, or the
 #: numbers not linear; real frames have less than one percent.
 _UNEQUAL = 0.05
+#: Angles of the tile of IMX250 and the like, row by row.
+_USUAL_TILE = (90, 45, 135, 0)
 #: Two pairs of planes.
 _Pairs = Tuple[Tuple[int, int], Tuple[int, int]]
 #: The pairs of planes that are perpendicular -> the usual orders of angles with them. The last ones are those of the
@@ -133,6 +135,7 @@ class Pixels(NamedTuple):
         warnings: About the file.
         angles: The angles of its planes in degrees that the file states; () for none.
         is_paged: Whether frames or planes come first, as they are pages.
+        places: Pages in the order of frames of four angles, if the file states axes of several such frames; else ().
     """
 
     array: np.ndarray
@@ -140,6 +143,7 @@ class Pixels(NamedTuple):
     warnings: Tuple[FrameWarning, ...] = ()
     angles: Tuple[float, ...] = ()
     is_paged: bool = False
+    places: Tuple[int, ...] = ()
 
 
 class Frames(NamedTuple):
@@ -177,15 +181,19 @@ def split_frames(pixels: Pixels, stated: Stated) -> Frames:
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
     array = without_plain_channels(array)
     contents = [stated.content] if stated.content != "auto" else ["angles", "tiles"] if stated.order else [*LAYOUTS]
+    # images of a frame follow each other; where the file states frames of four, 12 images are not four of three colors
+    following = ("anhw", "achw", "cahw") if pixels.places else ("anhw",)
     readings = [
         Frames(content, _arranged(variant, layout), layout, pixels.maximum, pixels.warnings)
-        for variant in _variants(array)
+        for variant in _variants(array, pixels.places)
         for content in contents
         for layout in LAYOUTS[content]
         if _fits(variant.shape, layout)
         and not (pixels.is_paged and layout in FRAMES_LAST)
-        and not (layout == "anhw" and variant.ndim > array.ndim)  # images that follow each other
+        and not (layout in following and variant.ndim > array.ndim)
     ]
+    if pixels.places and len(angles) == len(pixels.places):
+        angles = tuple(angles[place] for place in pixels.places)
     readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.array.shape)]
     mosaics = [row for row in readings if row.content == "mosaics"]
     if len(mosaics) > 1:  # frames may be first or last
@@ -202,16 +210,21 @@ def split_frames(pixels: Pixels, stated: Stated) -> Frames:
         frames = frames._replace(array=np.stack(_quarters(frames.array), 1))
     if frames.content == "stokes":
         _check_stokes(frames.array[0])
+    if frames.content == "mosaics" and stated.content == "auto" and len(angles) == len(ANGLES):
+        _check_tile(_order_in(angles))
     return _in_order(frames, stated, angles) if frames.content in ("angles", "tiles") else frames
 
 
-def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[float, ...] = ()) -> Frames:
+def stacked_angles(
+    images: Sequence[np.ndarray], stated: Stated, angles: Tuple[float, ...] = (), is_paged: bool = False
+) -> Frames:
     """Put the images behind four polarizers together; gray, Bayer or color, one of each or stacks of as many frames.
 
     Args:
         images: In the order of `ANGLES`, or of the angles that are stated.
         stated: What the user says of them.
         angles: The angle that each of their files states; () for none.
+        is_paged: Whether stacks are pages, three of which are no colors.
 
     Raises:
         FrameError: They differ in size or type (cause `size`), have another shape than images, or contradict their
@@ -222,6 +235,8 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[f
     if len({(image.shape, image.dtype) for image in images}) > 1:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
         raise FrameError("size", f"four angle images must have one size and type, got {sizes}")
+    if not is_paged:
+        refuse_three(images[0])
     planes = without_plain_channels(np.stack(images))
     layouts = ("ahw", "ahwc", "anhw", "anhwc")
     layout = next((each for each in layouts if _fits(planes.shape, each, is_stack=True)), None)
@@ -232,6 +247,16 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated, angles: Tuple[f
             f"{images[0].dtype} {images[0].shape}",
         )
     return _in_order(Frames("angles", _arranged(planes, layout), layout), stated, angles)
+
+
+def refuse_three(image: np.ndarray) -> None:
+    """Refuse an array of each angle that can be three frames or three colors (cause `type`)."""
+    if image.ndim == 3 and len(image) == 3 and image.shape[2] != 3:
+        raise FrameError(
+            "type",
+            f"arrays of angles {image.shape} can be three frames or three colors: save (4, H, W, 3) of colors, or "
+            "(N, 4, H, W) of frames",
+        )
 
 
 def has_lattice(image: np.ndarray) -> bool:
@@ -326,9 +351,10 @@ def _quantized(array: np.ndarray) -> np.ndarray:
     """Convert floats from 0 to 1 to 16 bit, whose steps are far below the noise of any camera."""
     low, high = float(array.min()), float(array.max())
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # of NaN too
+        text = ": divide by it" if np.isfinite(low + high) else ", and the array has numbers that are not finite"
         raise FrameError(
             "type",
-            f"raw pixels in float must be shares of full scale, 0 to 1, got {low:.6g} to {high:.6g}: divide by it",
+            f"raw pixels in float must be shares of full scale, 0 to 1, got {low:.6g} to {high:.6g}{text}",
         )
     return np.rint(np.clip(array.astype(np.float64), 0, 1) * SIXTEEN_BITS).astype("<u2")  # float16 has no 65535
 
@@ -355,9 +381,15 @@ def without_plain_channels(array: np.ndarray) -> np.ndarray:
     return array[..., 0] if is_gray else array
 
 
-def _variants(array: np.ndarray) -> List[np.ndarray]:
-    """Return an array, with 12 channels split into angles and colors in both ways, and 4 N images into N frames."""
+def _variants(array: np.ndarray, places: Tuple[int, ...] = ()) -> List[np.ndarray]:
+    """Return an array, with 12 channels split into angles and colors in both ways, and 4 N images into N frames.
+
+    `places` are those of `Pixels`.
+    """
     shape, angles = array.shape, len(ANGLES)
+    if places:
+        in_order = array if places == tuple(range(len(array))) else array[list(places)]
+        return [array, in_order.reshape(-1, angles, *shape[1:])]
     if array.ndim >= 3 and shape[-1] == 12:
         return [array.reshape(*shape[:-1], angles, 3), array.reshape(*shape[:-1], 3, angles)]
     if array.ndim == 3 and shape[0] == 12:
@@ -414,10 +446,12 @@ def _likely(array: np.ndarray, readings: Sequence[Frames], stated: Stated, angle
         is_sure = any(evidence > 0 for _, evidence in plausible)
         plausible.append((row, _evidence(row, is_sure)))
     sure = [row for row, evidence in plausible if evidence > 0]
-    named = [row for row, evidence in plausible if row.content == "angles" and evidence >= 0]
+    named = [(row, evidence) for row, evidence in plausible if row.content == "angles"]
     mosaics = [row for row in sure if row.content == "mosaics" and len(row.array) == len(angles)]
-    if angles and ((not sure and _are_polarizers(angles)) or (mosaics and _order_in(angles))):
-        sure = [*mosaics, *named]
+    if angles and not sure and _are_polarizers(angles):  # if light contradicts all planes, `_in_order` says so
+        sure = [row for row, evidence in named if evidence >= 0 or len(ANGLES) * len(row.array) == len(angles)]
+    elif mosaics and _order_in(angles):
+        sure = [*mosaics, *(row for row, evidence in named if evidence >= 0)]
     if len(sure) == 1:
         return sure
     if sure and {row.content for row in sure} == {"angles"}:  # the angles may be first or last
@@ -656,6 +690,15 @@ def _order_in(angles: Sequence[float]) -> Tuple[int, ...]:
     return tuple(first) if is_whole and _are_polarizers(angles) else ()
 
 
+def _check_tile(tile: Tuple[int, ...]) -> None:
+    """Refuse a tile of another sensor than the usual one, row by row (cause `type`): it is known to `--sensor` only."""
+    if tile and tile != _USUAL_TILE and abs(tile[0] - tile[3]) == 90:  # else they are no tile
+        text = "{} {} / {} {}".format(*tile)
+        raise FrameError(
+            "type", f"the file states the tile {text} of its sensor: say --content mosaics --sensor {quoted(text)}"
+        )
+
+
 def _stated_order(angles: Tuple[float, ...], frames: Frames, stated: Stated) -> Tuple[int, ...]:
     """Return the order of the planes of a frame that a file or the user states, or the usual one.
 
@@ -663,14 +706,16 @@ def _stated_order(angles: Tuple[float, ...], frames: Frames, stated: Stated) -> 
         FrameError: The file states other angles, or the user another order (cause `type`).
     """
     order, planes = _order_in(angles), len(ANGLES) * len(frames.array)
+    is_mixed = len(angles) == planes > len(ANGLES) and not order and _are_polarizers(angles)
     if order and len(angles) in (len(ANGLES), planes) and stated.order in ((), order):
         return order
-    if not angles or (stated.order and not order):
+    if not angles or (stated.order and not order and not is_mixed):
         return stated.order or ANGLES
+    option = "save" if is_mixed else "say which they are by --angle-order, or save"
     raise FrameError(
         "type",
         f"the file states the angles {quoted(list(angles))} of its {planes} planes, where 0, 45, 90 and 135 of a frame "
-        "must follow each other: say which they are by --angle-order, or save them as (N, 4, H, W)",
+        f"must follow each other: {option} {_STACKED}; or say --content mosaics",
     )
 
 

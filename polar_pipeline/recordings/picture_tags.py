@@ -6,18 +6,24 @@ import itertools
 import re
 import struct
 from math import prod
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+import numpy as np
 
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
+from polar_pipeline.sensor.mosaic import ANGLES
 
 _JPEG = FrameWarning(
     "jpeg",
     "JPEG destroys the polarization of a mosaic, as it mixes neighboring pixels: save PNG or TIFF; record the raw "
     "topic, or image_transport's zstd or png, and make recordings smaller by 'polar-pipeline compress'",
 )
-_WIDTH, _HEIGHT, _COMPRESSION, _ORIENTATION, _SAMPLES = 256, 257, 259, 274, 277
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _ORIENTATION, _SAMPLES, _PLANES = 256, 257, 258, 259, 274, 277, 284
 #: Tags that state the largest number: MaxSampleValue, and WhiteLevel of DNG.
 _MAXIMA = (281, 50717)
+#: Tags by which DNG maps the numbers of a sensor to light: LinearizationTable, and BlackLevel with those of columns and
+#: rows.
+_LEVELS = (50712, 50714, 50715, 50716)
 _DESCRIPTION, _PAGE_NAME, _PAGE_NUMBER = 270, 285, 297
 #: Tags of ImageJ: bytes of its header and of each of its values, and these.
 _IMAGEJ_SIZES, _IMAGEJ_VALUES = 50838, 50839
@@ -27,22 +33,30 @@ _OME_ORDER, _OME_SIZE = re.compile(r'\bDimensionOrder="XY([CZT]{3})"'), re.compi
 _OME_BITS = re.compile(r'\bSignificantBits="([0-9]{1,2})"')
 #: Tags that decide what pixels are: tag -> (name, number without the tag, numbers that are read).
 _DECISIVE = {
-    258: ("bits", 1, (8, 16, 32, 64)),
+    _BITS: ("bits", 1, (8, 16, 32, 64)),
     262: ("photometric interpretation", 1, (1, 2)),
     266: ("fill order", 1, (1,)),
     _ORIENTATION: ("orientation", 1, (1,)),
     254: ("kind of page, a preview or mask", 0, (0, 2)),
     _SAMPLES: ("samples per pixel", 1, (1, 3)),  # OpenCV reads one of four, or multiplies three by the fourth
+    # OpenCV returns black pixels, and no error, for a compression that it does not know, such as PNG in TIFF
+    _COMPRESSION: ("compression", 1, (1, 5, 6, 7, 8, 32773, 32946, 34925, 50000)),
+    _PLANES: ("planar configuration", 1, (1,)),  # OpenCV mixes the colors of planes of 16 bit
     339: ("sample format", 1, (1, 3, 4)),
+    **dict.fromkeys(_LEVELS, ("black level or table of levels", 0, (0,))),
 }
-#: Types of numbers -> their layout for `struct`.
-_LAYOUTS = {1: "B", 3: "H", 4: "I"}
+#: Type of fractions, which are two numbers each; and types of numbers -> their layout for `struct`.
+_FRACTION = 5
+_LAYOUTS = {1: "B", 3: "H", 4: "I", _FRACTION: "II"}
 #: Channels of a pixel, each of which has numbers of its own, and pages of a file, at most.
 _MAX_CHANNELS, _MAX_PAGES = 4, 100_000
 #: Bytes of the name of a page that are read, at most.
 _MAX_NAME = 256
-#: Compressions that lose details: JPEG in two forms, JPEG 2000, and lossy DNG.
-_LOSSY = (6, 7, 34712, 34892)
+#: Compressions that lose details: JPEG in two forms.
+_LOSSY = (6, 7)
+#: Axes of pages in the descriptions of ImageJ and of tifffile.
+_IMAGEJ_AXIS = re.compile(r"\n(frames|slices|channels)=([0-9]{1,6})(?=\n)")
+_SHAPE = re.compile(r'\{"shape": \[([0-9, ]+)\](?:, "axes": "(\w+)")?')
 #: Descriptions by which ImageJ and tifffile state pictures behind the first page without pages of their own.
 _STACK = re.compile(rb'ImageJ=[^\0]{0,200}?\nimages=(?!1\n)|\{"shape": \[([0-9, ]+)\]')
 _SEVERAL = (
@@ -50,7 +64,7 @@ _SEVERAL = (
     "file"
 )
 #: How TIFF files begin, and Exif data in PNG and JPEG, which are built like them.
-_TIFF_MAGICS = (b"II*\0", b"MM\0*")
+TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
 
 #: Numbers and texts of a page by tag; () for a tag that is not read.
@@ -63,17 +77,19 @@ class Tags(NamedTuple):
 
     Attributes:
         warnings: About the file.
-        maximum: The largest number of a pixel; 0 if it does not say.
+        maxima: The largest numbers of a pixel in its pages; 0 of pages that do not say.
         bits: Significant bits of a pixel; 0 if it does not say.
         pages: Number of pictures.
         names: Of the pictures, or of the channels; empty if it does not name them.
+        places: The pages in the order of frames of four pages each, if it states axes of several frames; else ().
     """
 
     warnings: Tuple[FrameWarning, ...] = ()
-    maximum: int = 0
+    maxima: FrozenSet[int] = frozenset({0})
     bits: int = 0
     pages: int = 1
     names: Tuple[str, ...] = ()
+    places: Tuple[int, ...] = ()
 
 
 def read_tags(data: bytes) -> Tags:
@@ -85,11 +101,11 @@ def read_tags(data: bytes) -> Tags:
         struct.error: The file is damaged.
     """
     is_jpeg = data[:2] == b"\xff\xd8"
-    if data[:4] in _TIFF_MAGICS:
+    if data[:4] in TIFF_MAGICS:
         return _read_tiff(data)
     chunks = _png_chunks(data) if data[:4] == b"\x89PNG" else {}
     exif = data.partition(b"Exif\0\0")[2] if is_jpeg else chunks.get(b"eXIf", b"")
-    if exif[:4] in _TIFF_MAGICS:
+    if exif[:4] in TIFF_MAGICS:
         _check(_read_page(exif, _first_page(exif))[0], (_ORIENTATION,))
     if b"acTL" in chunks:  # an animation
         raise FrameError("type", _SEVERAL)
@@ -114,12 +130,17 @@ def _read_tiff(data: bytes) -> Tags:
     names: List[str] = []
     page_numbers: List[int] = []
     places: Set[int] = set()
+    maxima: Set[int] = set()
+    is_lossy = False
     while place or not names:
         if place in places or len(names) > _MAX_PAGES:
             raise FrameError("type", f"its pages follow each other in a circle, or are more than {_MAX_PAGES}")
         places.add(place)
         numbers, page_texts, place = _read_page(data, place)
-        _check(numbers, _DECISIVE)
+        is_plain = _number(numbers, _SAMPLES, 1) == 1 or _number(numbers, _BITS, 1) == 8  # planes are read then
+        _check(numbers, (tag for tag in _DECISIVE if not (is_plain and tag == _PLANES)))
+        maxima.add(next(filter(None, (_number(numbers, tag, 0) for tag in _MAXIMA)), 0))
+        is_lossy = is_lossy or _number(numbers, _COMPRESSION, 1) in _LOSSY
         names.append(_as_text(page_texts.get(_PAGE_NAME, b"")[:_MAX_NAME]))
         page_numbers += numbers.get(_PAGE_NUMBER, ())[:1]
     if len(names) == 1 and _has_stack(data, first):
@@ -128,25 +149,57 @@ def _read_tiff(data: bytes) -> Tags:
         raise FrameError("type", f"its pages have the numbers {page_numbers[:8]}, in another order than in the file")
     description = _as_text(texts.get(_DESCRIPTION, b""))
     bits = _OME_BITS.search(description)
+    axes = _axes(description, len(names))
     return Tags(
-        (_JPEG,) if _number(first, _COMPRESSION, 1) in _LOSSY else (),
-        next(filter(None, (_number(first, tag, 0) for tag in _MAXIMA)), 0),
+        (_JPEG,) if is_lossy else (),
+        frozenset(maxima),
         int(bits.group(1)) if bits else 0,
         len(names),
-        tuple(names if all(names) else _ome_channels(description) or _imagej_labels(data, first, texts)),
+        tuple(names if all(names) else _ome_channels(description, axes) or _imagej_labels(data, first, texts)),
+        _places(axes),
     )
 
 
-def _ome_channels(description: str) -> List[str]:
+def _axes(description: str, pages: int) -> Tuple[Tuple[str, int], ...]:
+    """Return the axes of pages and their sizes, as OME, ImageJ or tifffile state them; () for another number of pages.
+
+    The last axis changes fastest. Those of tifffile may have no name.
+    """
+    order, shape = _OME_ORDER.search(description), _SHAPE.match(description)
+    if order is not None:
+        sizes = dict(_OME_SIZE.findall(description))
+        axes = [(axis, int(sizes.get(axis, 1))) for axis in reversed(order.group(1))]
+    elif shape is not None:
+        numbers = [int(number) for number in shape.group(1).split(",") if number.strip()]
+        axes = list(zip(shape.group(2) or "?" * len(numbers), numbers))
+        while axes and prod(size for _, size in axes) != pages:  # the last ones are those of a page
+            axes.pop()
+    else:
+        sizes = dict(_IMAGEJ_AXIS.findall(description))
+        axes = [(axis[0].upper(), int(sizes.get(axis, 1))) for axis in ("frames", "slices", "channels")]
+    return tuple(axes) if prod(size for _, size in axes) == pages else ()
+
+
+def _places(axes: Tuple[Tuple[str, int], ...]) -> Tuple[int, ...]:
+    """Return pages with such axes in the order of frames of four, which are channels or else those of another axis.
+
+    () if there is a single frame, or no axis of four; or if they can be three colors of four angles.
+    """
+    sizes = [size for _, size in axes]
+    is_color = ("C", 3) in axes or (prod(sizes) == 12 and axes[0][0] == "?")
+    fours = [((name == "C", place), place) for place, (name, size) in enumerate(axes) if size == len(ANGLES)]
+    if not fours or is_color or prod(sizes) == len(ANGLES):
+        return ()
+    return tuple(np.moveaxis(np.arange(prod(sizes)).reshape(sizes), max(fours)[1], -1).ravel().tolist())
+
+
+def _ome_channels(description: str, axes: Tuple[Tuple[str, int], ...]) -> List[str]:
     """Return the name of the channel of each page, as the description of an OME-TIFF states them; [] without names."""
-    channels, order = _OME_CHANNEL.findall(description), _OME_ORDER.search(description)
-    sizes = {axis: int(size) for axis, size in _OME_SIZE.findall(description)}
-    if order is None or sizes.get("C") != len(channels):
+    channels, sizes = _OME_CHANNEL.findall(description), dict(axes)
+    if sizes.get("C") != len(channels):
         return channels
-    axes = order.group(1)  # the first one changes fastest
-    places = itertools.product(*(range(sizes.get(axis, 1)) for axis in reversed(axes)))
-    at = len(axes) - 1 - axes.index("C")
-    return [channels[place[at]] for place in itertools.islice(places, _MAX_PAGES)]
+    inner = prod(size for _, size in axes[[name for name, _ in axes].index("C") + 1 :])
+    return [channels[page // inner % len(channels)] for page in range(prod(sizes.values()))]
 
 
 def _has_stack(data: bytes, tags: Numbers) -> bool:
@@ -167,8 +220,8 @@ def _check(tags: Numbers, decisive: Iterable[int]) -> None:
             expected, got = " or ".join(map(str, allowed)), "several numbers" if number is None else number
             raise FrameError(
                 "type",
-                f"{name} (tag {tag}) must be {expected}, got {got}: save the mosaic as it was read out, not turned, in "
-                "gray of 8 or 16 bit; four angle images as pages",
+                f"{name} (tag {tag}) must be {expected}, got {got}: save the mosaic as it was read out, not turned, "
+                "with black at 0, in gray of 8 or 16 bit, compressed by Deflate or not; four angle images as pages",
             )
 
 
@@ -198,7 +251,7 @@ def _read_page(data: bytes, start: int) -> Tuple[Numbers, Texts, int]:
     texts: Texts = {}
     for at in range(start + 2, end, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)
-        layout = f"{order}{number}{_LAYOUTS.get(kind, 'B')}"
+        layout = f"{order}{number * _LAYOUTS.get(kind, 'B')}"
         limit = _MAX_PAGES if tag == _IMAGEJ_SIZES else _MAX_CHANNELS
         is_text = tag in (_DESCRIPTION, _PAGE_NAME, _IMAGEJ_VALUES)
         if not is_text and not (kind in _LAYOUTS and 1 <= number <= limit):
@@ -209,8 +262,15 @@ def _read_page(data: bytes, start: int) -> Tuple[Numbers, Texts, int]:
         if is_text:
             texts[tag] = memoryview(data)[place : place + number]  # a view: many pages may state one long text
         else:
-            numbers[tag] = struct.unpack_from(layout, data, place)
+            row = struct.unpack_from(layout, data, place)
+            numbers[tag] = row if kind != _FRACTION else _whole(row)
     return numbers, texts, struct.unpack_from(f"{order}I", data, end)[0]
+
+
+def _whole(row: Sequence[int]) -> Tuple[int, ...]:
+    """Return the fractions of which a row holds numerators and denominators; () if one is not a whole number."""
+    pairs = list(zip(row[::2], row[1::2]))
+    return tuple(top // low for top, low in pairs) if all(low and top % low == 0 for top, low in pairs) else ()
 
 
 def _as_text(data: Union[bytes, memoryview]) -> str:

@@ -5,11 +5,15 @@ What a picture states about its pixels is read by `picture_tags`. It is applied 
 
 from __future__ import annotations
 
+import io
 import re
+import struct
 import sys
+import zlib
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from math import prod
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
@@ -36,6 +40,7 @@ from polar_pipeline.recordings.contents import (
     Stated,
     has_lattice,
     is_smooth,
+    refuse_three,
     split_frames,
     stacked_angles,
     to_message,
@@ -43,7 +48,7 @@ from polar_pipeline.recordings.contents import (
 )
 from polar_pipeline.recordings.limits import SourceError, check_size
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
-from polar_pipeline.recordings.picture_tags import read_tags
+from polar_pipeline.recordings.picture_tags import TIFF_MAGICS, read_tags
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import (
     MIN_SIDE,
@@ -55,17 +60,24 @@ from polar_pipeline.sensor.frames import (
 )
 from polar_pipeline.sensor.mosaic import ANGLES
 
-#: Suffixes of files that may hold several frames.
-STACKS = (".tif", ".tiff", *ARRAYS, *VIDEOS)
 #: How PNG, TIFF, binary PGM, JPEG and BMP files begin. OpenCV reads other formats too, by libraries that are rarely
 #: checked.
-_MAGICS = (b"\x89PNG", b"II*\0", b"MM\0*", b"P5", b"\xff\xd8", b"BM")
+_MAGICS = (b"\x89PNG", *TIFF_MAGICS, b"P5", b"\xff\xd8", b"BM")
 #: Header of a PGM file: width, height and maxval, between them white space and comments.
 _PGM = re.compile(
     rb"P5%b([1-9][0-9]{0,8})%b([1-9][0-9]{0,8})%b([0-9]{1,9})(?:\r\n|\s)" % ((rb"(?:\s|#[^\n]*\n)+",) * 3)
 )
 #: Codecs of video that lose nothing, as OpenCV names them, and pixel formats of one channel of 8 bit.
 _LOSSLESS, _GRAY = ("ffv1", "hfyu", "ffvh", "dib ", "y800", "grey", "rawv", "\0\0\0\0"), ("y800", "grey", "y8  ")
+#: `cv2.CAP_PROP_ORIENTATION_META`, which OpenCV before 4.5 does not name; it does not turn frames either.
+_ORIENTATION = 48
+#: Types of elements in MAT files: compressed ones, arrays, flags of arrays, and those of numbers or text.
+_COMPRESSED, _MATRIX, _FLAGS, _PLAIN = 15, 14, 6, (*range(1, 8), 9, 12, 13, 16, 17, 18)
+#: Classes of arrays of numbers or text: their numbers in MAT files, and their names in SciPy.
+_CODES = (4, *range(6, 16))
+_CLASSES = re.compile("char|double|single|logical|u?int(8|16|32|64)")
+#: Classes whose numbers MATLAB stores as integers where they are whole -> their types.
+_STORED_AS_INTEGERS = {"double": np.float64, "single": np.float32, "logical": np.bool_}
 #: Names of arrays that state the angles of planes, and the significant bits of pixels.
 _ANGLES, _BIT_DEPTH = ("angles", "angle"), ("bit_depth",)
 #: Numbers of an array that states something about pixels, at most.
@@ -105,9 +117,7 @@ class FrameSource:
                 return path.stat().st_size // self._raw_frame()[3]
             if path.suffix.lower() in VIDEOS:
                 return max(1, int(_open_video(path).get(cv2.CAP_PROP_FRAME_COUNT)))
-            if path.suffix.lower() not in STACKS:
-                return 1
-            if path.suffix.lower() in (".tif", ".tiff") and read_tags(self._bytes(path)).pages == 1:
+            if path.suffix.lower() not in ARRAYS and (not _is_tiff(path) or read_tags(self._bytes(path)).pages == 1):
                 return 1
             if len(self._paths) > 1 and self._pixels(path).array.ndim == 2:
                 return 1
@@ -170,7 +180,7 @@ class FrameSource:
             )
         stated = [image.angles for image in images]
         angles = tuple(row[0] for row in stated) if all(len(row) == 1 for row in stated) else ()
-        frames = stacked_angles(arrays, self._stated, angles)
+        frames = stacked_angles(arrays, self._stated, angles, all(image.is_paged for image in images))
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
@@ -240,6 +250,13 @@ class FrameSource:
             raise FrameError("file", f"a damaged video: OpenCV decodes {k} of {count} frames")
 
 
+def _is_tiff(path: Path) -> bool:
+    """Return whether a file begins as a TIFF file, which may have another suffix."""
+    regular_status(path)  # a pipe would wait for a writer
+    with path.open("rb") as stream:
+        return stream.read(4) in TIFF_MAGICS
+
+
 def _is_mosaic(image: np.ndarray) -> bool:
     image = without_plain_channels(image)
     return image.ndim == 2 and min(image.shape) >= MIN_SIDE and has_lattice(image)
@@ -249,11 +266,17 @@ def _open_video(path: Path) -> Any:
     """Open a lossless video of 8 bit in gray.
 
     Raises:
-        FrameError: OpenCV cannot read it (cause `file`), or it is compressed with losses or has colors (`type`).
+        FrameError: OpenCV cannot read it (cause `file`), or it is compressed with losses, has colors or is turned
+            (`type`).
     """
-    video = cv2.VideoCapture(str(path))
+    video = cv2.VideoCapture(str(path.absolute()))  # FFmpeg takes a relative name with a colon for a protocol
     if not video.isOpened():
         raise FrameError("file", "a video that OpenCV cannot read")
+    turn = video.get(_ORIENTATION)
+    if turn:
+        raise FrameError(
+            "type", f"a video that is to be turned by {turn:g} degrees: save the mosaic as it was read out"
+        )
     codec, pixels = (_code(video.get(name)) for name in (cv2.CAP_PROP_FOURCC, cv2.CAP_PROP_CODEC_PIXEL_FORMAT))
     if codec not in _LOSSLESS or pixels not in _GRAY:
         raise FrameError(
@@ -279,14 +302,12 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> Pixels:
     check_size("a file", regular_status(path).st_size, max_bytes)
     wanted = [name, *_ANGLES, *_BIT_DEPTH] if name else None  # None: all
     if path.suffix.lower() == ".mat":
-        with importing():
-            from scipy.io import loadmat
-        try:
-            arrays: Dict[str, Any] = loadmat(str(path), variable_names=wanted)
-        except NotImplementedError as err:
-            raise FrameError("file", "a MAT file of version 7.3 is not read: save it with -v7, or as NPY") from err
+        arrays = _mat_arrays(path.read_bytes(), wanted, max_bytes)
     else:
-        with np.load(str(path), allow_pickle=False) as archive:
+        loaded = np.load(str(path), mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise FrameError("file", "an NPY file that is named .npz: name it .npy")
+        with loaded as archive:
             keys = [key for key in archive.files if wanted is None or key in wanted]
             arrays = {key: archive[key] for key in keys if _has_numbers(archive, key, max_bytes)}
     rows = {key: row for key, row in arrays.items() if isinstance(row, np.ndarray) and not key.startswith("__")}
@@ -310,6 +331,66 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> Pixels:
         raise FrameError("file", f"it has no array of pixels as numbers (H, W) or more, but {kinds}: save them as one")
     listed = ", ".join(f"{printable(key)} {row.shape}" for key, row in images.items())
     raise FrameError("file", f"which array is not clear, it has {listed}: say which by --array NAME, or save one array")
+
+
+def _mat_arrays(data: bytes, names: Optional[List[str]], max_bytes: int) -> Dict[str, Any]:
+    """Return the arrays of numbers or text in a MAT file, all or those of some names; and None for other arrays.
+
+    Raises:
+        FrameError: The file has version 7.3 or is damaged (cause `file`), or an array is too large (`size`).
+    """
+    with importing():
+        from scipy.io import loadmat, whosmat
+    is_version_5 = 0 not in data[:4] and data[124 + (data[126:127] == b"I")] == 1
+    if is_version_5:
+        _check_mat(memoryview(data), max_bytes)
+    try:
+        rows = [row for row in whosmat(io.BytesIO(data)) if names is None or row[0] in names]
+    except NotImplementedError as err:
+        raise FrameError("file", "a MAT file of version 7.3 is not read: save it with -v7, or as NPY") from err
+    plain = [name for name, _, kind in rows if _CLASSES.fullmatch(kind)]
+    if not is_version_5 and any(prod(shape) > len(data) for name, shape, _ in rows if name in plain):
+        raise FrameError("file", "a damaged MAT file: it is smaller than its arrays")
+    arrays = loadmat(io.BytesIO(data), variable_names=plain) if plain else {}
+    for name, _, kind in rows:
+        array = arrays.setdefault(name, np.array(None))
+        if is_version_5 and kind in _STORED_AS_INTEGERS and array.dtype.kind in "iu":
+            arrays[name] = array.astype(_STORED_AS_INTEGERS[kind])
+    return arrays
+
+
+def _check_mat(data: memoryview, max_bytes: int) -> None:
+    """Refuse unknown types of elements in the arrays of a MAT file, by which SciPy would end the process."""
+    order = "<" if bytes(data[126:128]) == b"IM" else ">"
+    for stored, content in _mat_elements(data[128:], order):
+        kind, body = stored, content
+        if kind == _COMPRESSED:
+            unpacked = memoryview(zlib.decompressobj().decompress(content, max_bytes + 1))
+            check_size("an array", len(unpacked), max_bytes)
+            kind, body = next(_mat_elements(unpacked, order))
+        parts = list(_mat_elements(body, order))
+        kinds = [part[0] for part in parts]
+        if kind != _MATRIX or kinds[:1] != [_FLAGS] or len(parts[0][1]) != 8:
+            raise FrameError("file", "a damaged MAT file: it has elements that are not arrays")
+        (flags,) = struct.unpack_from(f"{order}I", parts[0][1])
+        is_complex = flags >> 11 & 1
+        if flags & 0xFF in _CODES and (len(parts) < 4 + is_complex or not set(kinds).issubset(_PLAIN)):
+            raise FrameError("file", f"a damaged MAT file: an array has elements of the types {kinds[:8]}")
+
+
+def _mat_elements(data: memoryview, order: str) -> Iterator[Tuple[int, memoryview]]:
+    """Yield the elements in a part of a MAT file, by their types."""
+    at = 0
+    while at < len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, at)
+        start, end = at + 8, at + 8 + size
+        if kind >> 16:  # up to four bytes are stored in place of the size
+            kind, size = kind & 0xFFFF, kind >> 16
+            start, end = at + 4, at + 4 + size
+        if end > len(data):
+            raise FrameError("file", f"a damaged MAT file: an element of {size} bytes is not complete")
+        yield kind, data[start:end]
+        at = end + (-end % 8 if kind != _COMPRESSED else 0)
 
 
 def _has_numbers(archive: Any, key: str, max_bytes: int) -> bool:
@@ -367,13 +448,7 @@ def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
     in_order = [rows[place] for place in places_of_angles(list(images))]
     if len({(row.shape, row.dtype) for row in in_order}) != 1:
         return None
-    shape = in_order[0].shape
-    if len(shape) == 3 and shape[0] == 3 and shape[2] != 3:
-        raise FrameError(
-            "type",
-            f"arrays of angles {shape} can be three frames or three colors: save (4, H, W, 3) of colors, or "
-            "(N, 4, H, W) of frames",
-        )
+    refuse_three(in_order[0])
     return np.stack(in_order)
 
 
@@ -424,16 +499,16 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     check_size("a picture", pixels.nbytes, max_bytes)
     bits = tags.bits if pixels.dtype == np.uint16 and tags.bits <= 16 else 0
     maximum, warnings = _largest(bits, pixels, data[:4] == b"\x89PNG"), tags.warnings
-    is_wide = pixels.dtype == np.uint16
-    if not maximum and is_wide and tags.maximum not in (0, *ENDINGS, full_scale_of_bits(used_bits(pixels))):
-        text = (
-            f"the file states numbers up to {tags.maximum}, and full scale is 65535 unless --bit-depth says otherwise"
-        )
+    stated, is_wide = max(tags.maxima), pixels.dtype == np.uint16
+    if len(tags.maxima) > 1 and is_wide and not tags.maxima.isdisjoint(ENDINGS):
+        raise FrameError("type", f"pages state different full scales, {sorted(tags.maxima)} (0: none): save them alike")
+    if not maximum and is_wide and stated not in (0, *ENDINGS, full_scale_of_bits(used_bits(pixels))):
+        text = f"the file states numbers up to {stated}, and full scale is 65535 unless --bit-depth says otherwise"
         warnings = (*warnings, FrameWarning("bits", text))
     elif not maximum and is_wide:
-        maximum = tags.maximum
+        maximum = stated
     with errors_as(partial(FrameError, "type"), SourceError):
-        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names), tags.pages > 1)
+        return Pixels(pixels, maximum, warnings, angles_of_names(tags.names), tags.pages > 1, tags.places)
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import struct
 import zipfile
 import zlib
 from functools import partial
@@ -26,6 +27,7 @@ from support import REAL_FRAMES, ROOT, on_cpu, real_frame
 from polar_pipeline import FrameError, Pipeline, cli, read_frames
 from polar_pipeline._util.paths import natural_order
 from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.angle_files import _angle_places
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.sensor.frames import FORMATS, pack
 
@@ -230,8 +232,29 @@ def save_imagej(path: Path, images: np.ndarray, angles: str, name: str = "pol {}
 
 
 def save_ome(path: Path, images: np.ndarray, angles: str, axes: str = "CYX", **metadata: Any) -> Path:
-    tifffile.imwrite(path, images, ome=True, metadata={"axes": axes, "Channel": {"Name": angles.split()}, **metadata})
+    names = {"Channel": {"Name": angles.split()}} if angles else {}
+    tifffile.imwrite(path, images, ome=True, photometric="minisblack", metadata={"axes": axes, **names, **metadata})
     return path
+
+
+def save_hyperstack(path: Path, images: np.ndarray, _: str, axes: str) -> Path:
+    tifffile.imwrite(path, images, imagej=True, metadata={"axes": axes})
+    return path
+
+
+def save_shaped(path: Path, images: np.ndarray, _: str, axes: str) -> Path:
+    tifffile.imwrite(path, images, photometric="minisblack", metadata={"axes": axes} if axes else {})
+    return path
+
+
+def in_axes(frames: Sequence[np.ndarray], axes: str) -> np.ndarray:
+    """Frames of four images, or images of four angles of each frame."""
+    return np.stack(frames, 1 if axes[0] == "C" else 0)
+
+
+def shape_of(axes: str) -> Tuple[int, ...]:
+    """The shape of eight mosaics as frames of four channels, or channels of frames."""
+    return (*((4, 2) if axes[0] == "C" else (2, 4)), 2 * HEIGHT, 2 * WIDTH)
 
 
 def save_page_names(path: Path, images: np.ndarray, angles: str) -> Path:
@@ -246,6 +269,50 @@ def save_numbered_pages(path: Path, images: np.ndarray) -> Path:
         for k, image in enumerate(images):
             number = len(images) - 1 - k
             file.write(image, contiguous=False, metadata=None, extratags=[(297, "H", 2, (number, len(images)), True)])
+    return path
+
+
+def save_tags(path: Path, image: np.ndarray, *tags: Tuple[int, str, int, Any], **options: Any) -> Path:
+    """Write a TIFF file with additional tags: number, type, count and value of each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"photometric": "rgb" if image.ndim == 3 else "minisblack", "metadata": None, **options}
+    tifffile.imwrite(path, image, extratags=[(*tag, True) for tag in tags], **options)
+    return path
+
+
+def save_planes(folder: Path, images: np.ndarray) -> Path:
+    """Write four color images, each color of which is a plane of its own."""
+    for k, angle in enumerate(DEGREES):
+        planes = np.ascontiguousarray(np.moveaxis(images[k], 2, 0))
+        save_tags(folder / f"s_{angle}.tif", planes, planarconfig="separate")
+    return folder
+
+
+def save_v5(path: Path, image: np.ndarray, flag: int, kind: int) -> Path:
+    """Write a MAT file of version 5 in which a class of arrays has numbers of another type, or an unknown one."""
+    save_mat(path, raw=image)
+    data = bytearray(path.read_bytes())
+    data[144], data[176] = flag, kind
+    path.write_bytes(data)
+    return path
+
+
+def damaged_v4(folder: Path) -> Path:
+    """A MAT file of version 4 whose array states more rows than the memory of a computer holds."""
+    pytest.importorskip("scipy.io").savemat(str(folder / "in.mat"), {"raw": mosaic(levels(A))}, format="4")
+    data = bytearray((folder / "in.mat").read_bytes())
+    data[7] = 0x59
+    (folder / "in.mat").write_bytes(data)
+    return folder / "in.mat"
+
+
+def turned_video(folder: Path) -> Path:
+    """A video whose track has a matrix that turns it by 90 degrees."""
+    path = save_video(folder / "in.mp4", [mosaic(levels(A))] * 2)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"tkhd") + 44  # of the matrix
+    data[at : at + 36] = struct.pack(">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30)
+    path.write_bytes(data)
     return path
 
 
@@ -275,6 +342,14 @@ READ: Dict[str, Layout] = {
     "mosaic with opaque alpha": picture(alpha(mosaic(levels(A)), 255)),
     "mosaics of little polarization": picture(mosaic(levels(WEAK)), WEAK),
     "TIFF pages": layout(lambda f: save_pages(f / "in.tif", np.stack([mosaic(levels(x)) for x in (A, B)])), A, B),
+    "TIFF with a white level that is a fraction": layout(
+        lambda f: save_tags(f / "in.tif", mosaic(levels(A, 12)), (50717, "2I", 1, (4095, 1)), (50714, "2I", 1, (0, 1))),
+        bits=12,
+    ),
+    "TIFF of planes of 8 bit": layout(lambda f: save_planes(f, levels(C)), C),
+    "TIFF of a single plane": layout(
+        lambda f: save_tags(f / "in.tif", mosaic(levels(A, 16)), (284, "H", 1, 2)), bits=16
+    ),
     "TIFF of float32": picture(mosaic(A).astype(np.float32), suffix=".tif", bits=16),
     "TIFF of float64": picture(mosaic(A), suffix=".tif", bits=16),
     "four pages": layout(lambda f: save_pages(f / "in.tif", levels(A))),
@@ -463,14 +538,61 @@ READ: Dict[str, Layout] = {
     "12 significant bits of OME, high": layout(
         lambda f: save_ome(f / "in.tif", levels(A, 12) << 4, "0 45 90 135", SignificantBits=12), bits=12
     ),
-    "three frames in each of four files": layout(
+    "three pages in each of four files": layout(
         lambda f: (
-            [save_array(f / f"s_{a}.npy", np.stack([levels(x)[k] for x in (A, B, A)])) for k, a in enumerate(DEGREES)]
+            [save_pages(f / f"s_{a}.tif", np.stack([levels(x)[k] for x in (A, B, A)])) for k, a in enumerate(DEGREES)]
             and f
         ),
         A,
         B,
         A,
+    ),
+    **{
+        f"{count} {kind} frames of axes {axes}, {names or 'without names'}": layout(
+            lambda f, write=write, axes=axes, names=names, count=count: write(
+                f / "in.tif", in_axes([levels(scene(k), 16) for k in range(count)], axes), names, axes
+            ),
+            *map(scene, range(count)),
+            bits=16,
+        )
+        for count in (2, 3, 4, 5)
+        for kind, write, axes, names in (
+            ("OME", save_ome, "TCYX", "0 45 90 135"),
+            ("OME", save_ome, "TCYX", ""),
+            ("OME", save_ome, "CTYX", "0 45 90 135"),
+            ("OME", save_ome, "CZYX", ""),
+            ("ImageJ", save_hyperstack, "TCYX", ""),
+            ("tifffile", save_shaped, "CTYX", ""),
+            ("tifffile", save_shaped, "TZYX", ""),
+        )
+    },
+    "OME channels that change slowest, in another order": layout(
+        lambda f: save_ome(
+            f / "in.tif", in_axes([levels(x)[[2, 1, 0, 3]] for x in (A, B)], "CTYX"), "90 45 0 135", axes="CTYX"
+        ),
+        A,
+        B,
+    ),
+    "stacks of angles without names of axes": layout(
+        lambda f: save_shaped(f / "in.tif", np.stack([levels(x) for x in (A, B, A, B, A)], 1), "", ""), A, B, A, B, A
+    ),
+    "pages of three colors of four angles": layout(
+        lambda f: save_shaped(f / "in.tif", np.moveaxis(levels(C), 3, 1), "", ""), C
+    ),
+    **{
+        f"mosaics of axes {axes}": layout(
+            lambda f, axes=axes: save_ome(
+                f / "in.tif", np.stack([mosaic(levels(scene(k))) for k in range(8)]).reshape(shape_of(axes)), "", axes
+            ),
+            *map(scene, range(8)),
+        )
+        for axes in ("TCYX", "CTYX")
+    },
+    "NPZ of the tile of another sensor": layout(
+        lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=[[0, 45], [135, 90]]), content="mosaics"
+    ),
+    "NPZ of angles in ascending order": layout(
+        lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=list(DEGREES))
     ),
     "files -45 to 90": layout(
         lambda f: [save(f / f"x_{a}.png", levels(A)[k]) for a, k in ((-45, 3), (0, 0), (45, 1), (90, 2))] and f
@@ -781,14 +903,38 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
         ),
         "--content mosaics.*--content angles",
     ),
-    "OME channels that change slowest": (
+    "four arrays of three images": (
         layout(
-            lambda f: save_ome(
-                f / "in.tif", np.stack([levels(A), levels(B)]).swapaxes(0, 1), "0 45 90 135", axes="CTYX"
+            lambda f: (
+                [
+                    save_array(f / f"s_{a}.npy", np.stack([levels(x)[k] for x in (A, B, A)]))
+                    for k, a in enumerate(DEGREES)
+                ]
+                and f
             )
         ),
-        "0, 45, 90 and 135 of a frame must follow each other",
+        "can be three frames or three colors",
     ),
+    "the tile of another sensor": (
+        layout(lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A)), angles=[[0, 45], [135, 90]])),
+        "--content mosaics --sensor '0 45 / 135 90'",
+    ),
+    **{
+        f"pages by angle of different scenes{text}": (
+            layout(
+                lambda f: save_page_names(
+                    f / "in.tif",
+                    np.concatenate(
+                        [levels(smooth(0.6, 0.3 * k))[[k] * 2] // np.array([[[1]], [[3]]], np.uint8) for k in range(4)]
+                    ),
+                    "0 0 45 45 90 90 135 135",
+                ),
+                **options,
+            ),
+            r"must follow each other: save them as \(N, 4, H, W\); or say --content mosaics",
+        )
+        for text, options in (("", {}), (" in a stated order", {"order": DEGREES}))
+    },
     "dark frames without a lattice": (
         array(np.random.default_rng(0).integers(60, 70, (100, 64, 48)).astype(np.uint16)),
         "--content mosaics.*--content angles",
@@ -876,7 +1022,7 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
     "8 bit in int64": (array(mosaic(levels(A)).astype(np.int64)), "save uint8 or uint16"),
     "negative numbers": (array(mosaic(levels(A)).astype(np.int32) - 20), "integers from 0 to 65535"),
     "float above 1": (array(mosaic(levels(A)).astype(np.float32)), r"0 to 1.*divide by it"),
-    "NaN": (array(np.where(mosaic(A) > 0.9, np.nan, mosaic(A))), "0 to 1, got nan"),
+    "NaN": (array(np.where(mosaic(A) > 0.9, np.nan, mosaic(A))), "0 to 1, got nan to nan, and .* not finite"),
     "bool": (array(mosaic(A) > 0.5), "got bool"),
     "fields": (array(np.zeros((64, 64), [("a", "u1"), ("b", "u1")])), "raw pixels are integers"),
     "an empty array": (array(np.zeros((0, 64, 64), np.uint8)), "each side at least 16"),
@@ -911,6 +1057,31 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
         layout(lambda f: save_video(f / "in.mkv", [levels(C)[0]], is_color=True)),
         "lossless.*gray of 8 bit",
     ),
+    **{
+        f"TIFF of planes of {kind}": (layout(lambda f, images=images: save_planes(f, images)), "planar configuration")
+        for kind, images in (("16 bit", levels(C, 16)), ("float", C.astype(np.float32)))
+    },
+    **{
+        f"DNG with {name}": (layout(lambda f, tag=tag: save_tags(f / "in.tif", mosaic(levels(A)), tag)), "black level")
+        for name, tag in (
+            ("a black level", (50714, "2I", 1, (240, 1))),
+            ("black levels of a tile", (50714, "H", 4, (240, 241, 240, 240))),
+            ("black levels of columns", (50715, "2i", 2 * WIDTH, (1, 1) * (2 * WIDTH))),
+            ("a table", (50712, "H", 256, tuple(range(256)))),
+        )
+    },
+    "a MAT file of an unknown type": (layout(lambda f: save_v5(f / "in.mat", mosaic(levels(A)), 9, 60)), "damaged MAT"),
+    "a MAT file that states many rows": (layout(damaged_v4), "in.mat: a damaged MAT file"),
+    "a MAT file of doubles that are stored as integers": (
+        layout(lambda f: save_v5(f / "in.mat", mosaic(levels(A)), 6, 2)),
+        "shares of full scale.*divide by it",
+    ),
+    "a MAT file of a structure": (layout(lambda f: save_mat(f / "in.mat", a={"b": levels(A)})), r"but a \(object"),
+    "an NPY file named .npz": (
+        layout(lambda f: save_array(f / "in.npy", levels(A)).rename(f / "in.npz")),
+        "name it .npy",
+    ),
+    "a video that is turned": (layout(turned_video), "turned by 90 degrees"),
     "a video that is cut off": (layout(cut_video), "damaged video"),
     "a pattern of three": (layout(lambda f: f"{f}/x_{{0,45,90}}.png"), "four alternatives"),
     "nothing that matches": (layout(lambda f: f"{f}/*.png"), "no picture, array or video matches"),
@@ -1211,6 +1382,30 @@ def test_the_commands_of_the_guide(command: str, tmp_path: Path, monkeypatch: An
     (result,) = results  # behind a Bayer lattice, whose colors are interpolated except at the borders
     truth = np.median(stokes(PLAIN_COLOR), (0, 1))
     np.testing.assert_allclose(np.median(result, (0, 1)), truth, 0, 2 * TOLERANCES[bits])
+
+
+def test_a_video_whose_relative_name_has_a_colon(tmp_path: Path, monkeypatch: Any) -> None:
+    save_video(tmp_path / "in.mkv", [mosaic(levels(A))]).rename(tmp_path / "2026-12-01T12:30:05.mkv")
+    monkeypatch.chdir(tmp_path)
+    check(read("2026-12-01T12:30:05.mkv"), [A], TOLERANCES[8])
+
+
+#: Pattern -> names of frames.
+PATTERNS = {"{scene}/a.png": ["left", "right"], "{scene}/*.png": ["left_a", "right_a"], "left/*.png": ["a"]}
+
+
+def test_names_of_a_pattern(tmp_path: Path) -> None:
+    """A named part is the name of a frame: one file each has it as four files have it."""
+    for scene_name in ("left", "right"):
+        save(tmp_path / scene_name / "a.png", mosaic(levels(A)))
+    names = {pattern: [frame.name for frame in read_frames(f"{tmp_path}/{pattern}")] for pattern in PATTERNS}
+    assert names == PATTERNS
+
+
+def test_numbers_that_a_path_repeats_are_looked_at_a_few_times() -> None:
+    path = Path("/".join(["7"] * 75), "x_7_45.png")
+    assert len(list(_angle_places(path))) < 100
+    assert ((f"{path.parent}/x_7_", "", ".png"), 45) in list(_angle_places(path))
 
 
 def test_a_folder_is_not_listed_for_every_frame(tmp_path: Path, monkeypatch: Any) -> None:

@@ -19,6 +19,7 @@ from polar_pipeline import cli
 from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.messages import to_raw
+from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.recordings.rawpicture import decode_picture, read_picture
 from polar_pipeline.recordings.source import open_source
 from polar_pipeline.sensor.frames import FrameError
@@ -156,6 +157,28 @@ def test_a_turned_tiff_is_refused(order: str, orientation: int, full_scale: int,
     assert not (tmp_path / "out").exists()
 
 
+def test_what_later_pages_state(tmp_path: Path) -> None:
+    """Pages of different full scales are refused; a page that lost details is warned about."""
+    path = tmp_path / "in.tif"
+    for maxima in ((4095, 1023), (0, 4095)):
+        path.write_bytes(tiff([(light(1023), {281: maximum} if maximum else {}) for maximum in maxima]))
+        with open_source(path) as source, pytest.raises(FrameError, match="different full scales"):
+            next(source.records).image()
+    path.write_bytes(tiff([(light(255), {259: compression}) for compression in (1, 1, 7)]))
+    assert [row.cause for row in read_tags(path.read_bytes()).warnings] == ["jpeg"]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".pgm", ".bmp"])
+def test_pages_of_tiff_are_read_whatever_the_suffix(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"raw{suffix}"
+    path.write_bytes(tiff([(light(255) // k, {}) for k in (1, 2, 3)]))
+    with open_source(path) as source:
+        images = [record.image() for record in source.records]
+    for k, image in enumerate(images, 1):
+        np.testing.assert_array_equal(image.data.reshape(48, 64), light(255) // k)
+    assert len(images) == 3
+
+
 @pytest.mark.parametrize("kind", [1, 4])
 def test_previews_and_masks_are_refused(kind: int, tmp_path: Path, capsys: Any) -> None:
     pages: List[Tuple[np.ndarray, Dict[int, Number]]] = [(light(255), {}), (light(255), {254: kind})]
@@ -194,6 +217,11 @@ def test_stacks_behind_one_page_are_refused(description: bytes, tmp_path: Path) 
         ({262: 32803}, "photometric interpretation"),
         ({266: 2}, "fill order"),
         ({277: 2}, "samples per pixel"),
+        ({259: 34933}, "compression"),  # of PNG
+        ({277: 3, 284: 2}, "planar configuration"),
+        ({50714: 240}, "black level .* must be 0, got 240"),
+        ({50714: (64, 65)}, "black level"),
+        ({50712: (0, 1)}, "table of levels"),
         ({339: 2}, "sample format"),
     ],
 )
