@@ -224,7 +224,7 @@ def stacked_angles(
         images: In the order of `ANGLES`, or of the angles that are stated.
         stated: What the user says of them.
         angles: The angle that each of their files states; () for none.
-        is_paged: Whether stacks are pages, three of which are no colors.
+        is_paged: Whether stacks are pages: three of them are frames, not colors.
 
     Raises:
         FrameError: They differ in size or type (cause `size`), have another shape than images, or contradict their
@@ -692,7 +692,7 @@ def _order_in(angles: Sequence[float]) -> Tuple[int, ...]:
 
 def _check_tile(tile: Tuple[int, ...]) -> None:
     """Refuse a tile of another sensor than the usual one, row by row (cause `type`): it is known to `--sensor` only."""
-    if tile and tile != _USUAL_TILE and abs(tile[0] - tile[3]) == 90:  # else they are no tile
+    if tile and tile != _USUAL_TILE and abs(tile[0] - tile[3]) == 90:  # a tile has perpendicular diagonals
         text = "{} {} / {} {}".format(*tile)
         raise FrameError(
             "type", f"the file states the tile {text} of its sensor: say --content mosaics --sensor {quoted(text)}"

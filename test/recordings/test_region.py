@@ -208,9 +208,9 @@ def test_a_region_that_changes(is_after: bool, tmp_path: Path, capsys: pytest.Ca
         for k, place in enumerate(places)
     ]
     path = record(tmp_path / "in.mcap", [frame(place) for place in places], infos)
-    found = light(path)
-    assert is_right(found)
-    assert found[2] == 3, "the last one's offset is odd again"
+    result = light(path)
+    assert is_right(result)
+    assert result[2] == 3, "the last one's offset is odd again"
     assert "1 x region" in capsys.readouterr().err
     with open_source(path) as source:
         offsets = [record.camera_info and record.camera_info.region[:2] for record in source.records]
@@ -225,13 +225,13 @@ def test_no_region_after_one_is_the_complete_picture(
     """The offset of the first frame is not that of later ones; the live node takes none for these."""
     places, info = [(101, 200), (0, 0), (0, 0)], Info(whole, size=SHAPE)
     path = record(tmp_path / "in.mcap", list(map(frame, places)), [Info((101, 200, 64, 48)), info, info])
-    found = light(path, *arguments)
-    assert is_right(found)
-    assert found[2] == 1
+    result = light(path, *arguments)
+    assert is_right(result)
+    assert result[2] == 1
     assert "2 x region; the first: camera_info states that frames begin at (0, 0)" in capsys.readouterr().err
-    found = light(path, "--roi-offset", "0", "0")
-    assert is_right(found)
-    assert found[2] == 2
+    result = light(path, "--roi-offset", "0", "0")
+    assert is_right(result)
+    assert result[2] == 2
 
 
 def test_a_session_is_of_one_region(tmp_path: Path) -> None:
