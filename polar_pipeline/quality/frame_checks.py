@@ -19,9 +19,7 @@ from polar_pipeline.sensor.frames import (
     FrameWarning,
     PackedFrame,
     RawFormat,
-    RawFrame,
     bit_warnings,
-    has_swapped_bytes,
     swapped_bytes,
 )
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
@@ -71,10 +69,10 @@ def check_frame(frame: Frame, options: Options, stated: Iterable[FrameWarning] =
     if frame.exposures is not None:  # bits and brightness are not the camera's
         misfit = frame.exposures.misfit
         return FrameCheck(layout, (*stated, *([FrameWarning("exposures", misfit)] if misfit else [])))
-    of_bytes = list(_byte_warnings(frame))
+    of_bits = bit_warnings(frame, options.bit_depth, options.calibrated_bits)
+    of_bytes = [row for row in of_bits if row.cause == "encoding"] or list(_byte_warnings(frame))
     if of_bytes:  # the numbers have no meaning
         return FrameCheck(layout, (*stated, *of_bytes))
-    of_bits = bit_warnings(frame, options.bit_depth, options.calibrated_bits)
     warnings = [*stated, *of_bits, *_size_warnings(frame, options)]
     return FrameCheck(layout, (*warnings, *_pixel_warnings(sample, options.read_out(frame.shape), layout, warnings)))
 
@@ -103,9 +101,6 @@ def _pixel_warnings(
 
 def _byte_warnings(frame: Frame) -> Iterator[FrameWarning]:
     """Yield that pixels of the same polarizer are much more alike if their bytes are read in another way."""
-    if isinstance(frame, RawFrame) and has_swapped_bytes(frame.mosaic):
-        yield swapped_bytes()
-        return
     if min(frame.shape) < _SIDE:
         return
     if isinstance(frame, PackedFrame):

@@ -97,7 +97,7 @@ def find_namesake(node: Node) -> str:
 
 
 def find_mismatch(node: Node, subscription: Any, message_type: str) -> str:
-    """Describe a publisher whose type or QoS does not fit a subscription's; "" if there is none."""
+    """Describe a publisher whose type or QoS does not fit that of a subscription; "" if all publishers fit."""
     for publisher in node.get_publishers_info_by_topic(subscription.topic_name):
         if publisher.topic_type != message_type:
             is_packed = publisher.topic_type == topics.COMPRESSED

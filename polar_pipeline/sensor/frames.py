@@ -388,14 +388,12 @@ def used_bits(numbers: np.ndarray) -> int:
     return int(np.bitwise_or.reduce(np.bitwise_or.reduce(numbers[::step], axis=0), axis=None))
 
 
-def has_swapped_bytes(numbers: np.ndarray) -> bool:
+def has_swapped_bytes(numbers: np.ndarray, used: int) -> bool:
     """Return whether 16-bit numbers use the bits of numbers of fewer bits whose bytes are in the other order.
 
-    Light uses adjacent bits: 0x0FFF, or 0xFFF0, which are 0xFF0F and 0xF0FF in the other order.
+    Light uses adjacent bits: 0x0FFF, or 0xFFF0, which are 0xFF0F and 0xF0FF in the other order. `used` is what
+    `used_bits` returns.
     """
-    if numbers.dtype != np.uint16:
-        return False
-    used = used_bits(numbers)
     other = used >> 8 | (used & 0xFF) << 8
     adjacent = other // ((other & -other) or 1)
     if used == SIXTEEN_BITS or not (used >> 8 and used & 0xFF) or adjacent & (adjacent + 1):
@@ -442,14 +440,15 @@ def bit_warnings(frame: Frame, bit_depth: int, calibrated: int = 0) -> List[Fram
     Args:
         frame: The frame.
         bit_depth: The option `bit_depth`.
-        calibrated: Bits of the frames of the calibration; 0 if there is none, or it does not state them.
+        calibrated: Bits of the frames of the calibration; 0 without a calibration, or if it does not state them.
     """
     if isinstance(frame, PackedFrame):
         return []
-    if has_swapped_bytes(frame.mosaic):
-        return [swapped_bytes()]
     if frame.mosaic.dtype == np.uint16:
-        text = _bits_contradiction(used_bits(frame.mosaic), frame.full_scale, bit_depth, calibrated)
+        used = used_bits(frame.mosaic)
+        if has_swapped_bytes(frame.mosaic, used):
+            return [swapped_bytes()]
+        text = _bits_contradiction(used, frame.full_scale, bit_depth, calibrated)
     else:
         text = f"pixels have 8 bits, and bit_depth is {bit_depth}: leave out raw.bit_depth (--bit-depth)"
         text = text if bit_depth not in (0, 8) else ""

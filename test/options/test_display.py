@@ -141,8 +141,8 @@ def test_the_balance_stays_while_no_pixel_shows_it() -> None:
 
 def test_view_of_a_color_sensor() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
-    shown = Viewer().show("intensity", image, Display("auto", "auto"))
-    np.testing.assert_array_equal(shown, np.full_like(image, 230))
+    picture = Viewer().show("intensity", image, Display("auto", "auto"))
+    np.testing.assert_array_equal(picture, np.full_like(image, 230))
     by_hand = Viewer().show("intensity", image, Display(2, [2, 1, 1]))
     np.testing.assert_array_equal(by_hand[0, 0], [80, 80, 60])
 
@@ -159,8 +159,8 @@ def test_a_preview_keeps_its_colors_and_has_one_gain_for_all() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
     image[:, ::4] = (60, 10, 30)
     image[0, 2] = (255, 100, 50)  # one highlight
-    shown = Viewer().show("preview", image, Display("auto", "auto"))
-    assert shown[0, :3].tolist() == [[230, 38, 115], [77, 153, 115], [255, 100, 50]]  # times 230 / 60, or 1
+    picture = Viewer().show("preview", image, Display("auto", "auto"))
+    assert picture[0, :3].tolist() == [[230, 38, 115], [77, 153, 115], [255, 100, 50]]  # times 230 / 60, or 1
 
 
 def test_plain_is_untouched() -> None:

@@ -17,7 +17,7 @@ from polar_pipeline import SENSORS, RawFrame
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.frame_checks import _byte_warnings, check_frame
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import FORMATS, Frame, PackedFrame, has_swapped_bytes, pack
+from polar_pipeline.sensor.frames import FORMATS, Frame, PackedFrame, has_swapped_bytes, pack, used_bits
 
 #: A region whose size is not a half or a quarter of the sensor's.
 SHAPE = (1020, 1216)
@@ -390,12 +390,14 @@ def test_no_warning_about_the_bytes_of_stripes_and_displays(side: int, electrons
                 rows = np.frombuffer(pack(raw, FORMATS[packing]), np.uint8).reshape(256, -1)
                 assert not list(_byte_warnings(PackedFrame(rows, FORMATS[packing], 258))), (dolp, aolp, low, share)
             for shift in (0, 4):
-                assert not has_swapped_bytes((raw << shift).astype(np.uint16)), (dolp, aolp, low, share)
+                shifted = (raw << shift).astype(np.uint16)
+                assert not has_swapped_bytes(shifted, used_bits(shifted)), (dolp, aolp, low, share)
 
 
 @pytest.mark.parametrize("numbers", [[0xFF0F], [0xFF0F, 0x100, 0x4203], [0xF0FF, 0x1020], [0, 0xFFFF], [0]])
 def test_few_numbers_do_not_show_their_byte_order(numbers: List[int]) -> None:
-    assert not has_swapped_bytes(np.resize(np.array(numbers, np.uint16), (64, 65)))
+    raw = np.resize(np.array(numbers, np.uint16), (64, 65))
+    assert not has_swapped_bytes(raw, used_bits(raw))
 
 
 def test_a_line_of_metadata_does_not_look_like_swapped_bytes() -> None:
